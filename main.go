@@ -1,0 +1,148 @@
+// drainit has no use for CPU limits, so the runtime need not keep the cgroup's files open and read them again and again
+// (runtime/cgroup_linux.go).
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
+// Command drainit is the init process that makes a container stop without losing a request. README.md says how to use
+// it; the packages say how it works, first of all supervisor.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/drainit/drainit/health"
+	"github.com/drainit/drainit/logs"
+	"github.com/drainit/drainit/signals"
+	"github.com/drainit/drainit/supervisor"
+)
+
+// flushTime is how long the end waits for a reader of stderr that is stuck.
+const flushTime = 200 * time.Millisecond
+
+func main() {
+	// First of all: until it is subscribed to, SIGTERM ends a Go program on the spot, with status 2 as PID 1.
+	source := signals.Listen()
+	runtime.GOMAXPROCS(2)
+	os.Exit(run(source, os.Args, os.Environ()))
+}
+
+func run(source *signals.Source, args, environ []string) int {
+	o, err := parseOptions(args[1:], environ)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "drainit: %v\n", err)
+		return supervisor.CodeUsage
+	}
+	if o.mode == modeRun {
+		return supervise(source, o)
+	}
+	source.Close() // the other modes end on Ctrl-C like any program
+	switch o.mode {
+	case modeHelp:
+		fmt.Print(helpText())
+	case modeVersion:
+		fmt.Println("drainit " + version())
+	case modeListSignals:
+		fmt.Print(signals.List(o.config.StopOn))
+	case modeProbe:
+		return probe(o.probe)
+	case modePlan:
+		return printPlan(o)
+	}
+	return 0
+}
+
+// supervise is what drainit is for.
+func supervise(source *signals.Source, o options) int {
+	log := logs.New(2, o.logFormat)
+	refuse := func(err error) int {
+		log.Log(logs.Line{Level: logs.Warn, Message: err.Error()})
+		log.Flush(flushTime)
+		return supervisor.CodeUsage
+	}
+	termination, err := openTerminationLog(o.terminationLog)
+	if err != nil {
+		return refuse(err)
+	}
+	gate, heartbeat := new(health.Gate), supervisor.NewHeartbeat()
+	if o.healthListen != listenOff {
+		server, err := health.Listen(o.healthListen, gate, heartbeat.Alive)
+		if err != nil {
+			return refuse(fmt.Errorf("%w; --health-listen sets another address, or %s", err, listenOff))
+		}
+		defer server.Close() // the last thing before the exit: a refused probe looks like a crash
+	}
+	summary, err := supervisor.Run(o.config, supervisor.NewPlan(o.config), source, readiness{gate}, heartbeat, log)
+	if err != nil {
+		return refuse(err)
+	}
+	report(log, termination, summary)
+	return summary.Code
+}
+
+// report writes the one line that says what happened.
+func report(log *logs.Logger, termination *terminationLog, summary supervisor.Summary) {
+	if lost := log.Lost(); lost > 0 {
+		summary.Cause += fmt.Sprintf(" (%d log lines lost so far: stderr did not take them)", lost)
+	}
+	if !summary.Quiet() {
+		log.Log(logs.Line{Level: logs.Info, Phase: string(supervisor.Done), Message: summary.String(), Fields: summary})
+	}
+	if err := termination.write(summary.String()); err != nil {
+		log.Log(logs.Line{Level: logs.Warn, Message: err.Error()})
+	}
+	log.Flush(flushTime)
+}
+
+// readiness joins the machine's two words about readiness to the endpoint's gate.
+type readiness struct{ gate *health.Gate }
+
+func (r readiness) Open() { r.gate.Set(health.Ready) }
+func (r readiness) Fail() { r.gate.Set(health.Draining) }
+
+func probe(addr string) int {
+	ctx, cancel := context.WithTimeout(context.Background(), health.ProbeTimeout)
+	defer cancel()
+	if err := health.Probe(ctx, addr); err != nil {
+		fmt.Fprintf(os.Stderr, "drainit: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func printPlan(o options) int {
+	plan := supervisor.NewPlan(o.config)
+	if o.planFormat == "json" {
+		b, err := plan.JSON()
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "drainit: %v\n", err)
+			return 1
+		}
+		_, _ = os.Stdout.Write(b)
+	} else {
+		fmt.Print(plan.Text())
+	}
+	if !plan.Fits() {
+		return 1
+	}
+	return 0
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	text := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && (text == "" || text == "(devel)") {
+			text = "(devel) " + s.Value
+		}
+	}
+	return text
+}

@@ -1,0 +1,114 @@
+package supervisor
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is the controlling terminal, where stdin is one.
+//
+// The command has a process group of its own, so it has to be made the foreground group: otherwise reading from the
+// terminal would stop it (SIGTTIN), and Ctrl-C would reach drainit instead. A shell that started drainit sees only drainit,
+// so when Ctrl-Z stops the command, drainit has to stop too, and to hand the terminal over again when the shell says fg.
+type terminal struct {
+	// present: stdin is the controlling terminal.
+	present bool
+	// handOver: the command starts in the foreground.
+	handOver bool
+	group    int // the command's process group
+	own      int // our own
+}
+
+func findTerminal() terminal {
+	t := terminal{own: unix.Getpgrp()}
+	foreground, err := unix.IoctlGetInt(0, unix.TIOCGPGRP) // ENOTTY unless it is *our* controlling terminal
+	if err != nil {
+		return t
+	}
+	t.present = true
+	// With stdout elsewhere drainit may be part of a pipeline (drainit cmd | less) whose other members read the terminal
+	// as part of our group. Then the command gets it when it asks for it, by reading.
+	_, err = unix.IoctlGetTermios(1, unix.TCGETS)
+	t.handOver = foreground == t.own && err == nil
+	return t
+}
+
+// ignoreBackgroundStops lets drainit use the terminal although its group is in the background. A blocked SIGTTOU is let
+// through by the kernel. Blocked on this thread only and after the command was started, so that nobody inherits it;
+// signal.Ignore would be for the whole process.
+func (t *terminal) ignoreBackgroundStops() {
+	if !t.present {
+		return
+	}
+	var set unix.Sigset_t
+	set.Val[0] = 1 << (uint(unix.SIGTTOU) - 1)
+	_ = unix.PthreadSigmask(unix.SIG_BLOCK, &set, nil)
+}
+
+func (t *terminal) foreground() int {
+	group, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
+	if err != nil {
+		return 0
+	}
+	return group
+}
+
+func (t *terminal) give(group int) { _ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, group) }
+
+// reclaim takes the terminal back at the end, for a script that goes on after us.
+func (t *terminal) reclaim() {
+	if t.present && t.group != 0 && t.foreground() == t.group {
+		t.give(t.own)
+	}
+}
+
+// suspended acts on the command having been stopped by s.
+func (t *terminal) suspended(s unix.Signal) {
+	if !t.present || s == unix.SIGSTOP {
+		return // somebody has stopped it on purpose, and will continue it
+	}
+	switch {
+	case t.foreground() == t.own:
+		// It read from or wrote to a terminal that the shell gave to us (fg, or a pipeline).
+		t.give(t.group)
+	case !orphaned():
+		// The shell sees only drainit: stop as well, so that it takes the terminal and offers fg and bg.
+		t.reclaim()
+		_ = unix.Kill(0, unix.SIGSTOP) // returns when somebody has continued us
+		if t.foreground() == t.own {
+			t.give(t.group)
+		}
+	case s != unix.SIGTSTP:
+		return // it has no terminal to read from, and nobody who could give it one
+	}
+	// Left over is Ctrl-Z with nobody there to say fg. A process alone in its terminal's session ignores it for that
+	// reason (the kernel discards it for orphaned groups); the command is in a group of its own only because of us.
+	t.resume()
+}
+
+func (t *terminal) resume() { _ = unix.Kill(-t.group, unix.SIGCONT) }
+
+// orphaned says whether our process group is orphaned (setpgid(2)), so that nobody would continue us if we stopped: no
+// ancestor of our session is outside our group.
+func orphaned() bool {
+	session, err := unix.Getsid(0)
+	if err != nil {
+		return true
+	}
+	own := unix.Getpgrp()
+	for pid := os.Getppid(); pid > 0; {
+		if s, err := unix.Getsid(pid); err != nil || s != session {
+			return true
+		}
+		if group, err := unix.Getpgid(pid); err != nil || group != own {
+			return err != nil
+		}
+		status, err := readStatus(pid)
+		if err != nil {
+			return true
+		}
+		pid = status.parent
+	}
+	return true
+}
