@@ -34,7 +34,7 @@ func init() {
 func TestStopInOrder(t *testing.T) {
 	t.Parallel()
 	p := start(t, world{helper: "print-signals"}, "--drain-delay", "300ms", "--stop-signal", "QUIT")
-	p.line(t, "^ready pid=\d+ ppid=1$")
+	p.line(t, `^ready pid=\d+ ppid=1$`)
 	p.waitReady(200)
 	p.signal(syscall.SIGTERM)
 	p.waitReady(503)

@@ -51,6 +51,7 @@ type host struct {
 	isInit    bool // PID 1: the kernel gives us every orphan, and kill(-1) reaches our namespace only
 	adopts    bool // orphans come to us, as PID 1 or as subreaper
 	pid       int  // the main process, and its process group
+	procPID   int  // its number in /proc; 0 where /proc does not show it
 	ended     bool // it has been reaped: its pid may belong to somebody else
 	inherited []int
 	terminal  terminal
@@ -101,7 +102,7 @@ func (h *host) start() (pid int, code int, err error) {
 		err = explainExec(path, err)
 		return 0, exitCodeOf(err), err
 	}
-	h.pid = pid
+	h.pid, h.procPID = pid, procPID(pid)
 	h.terminal.group = pid
 	h.letGo()
 	return pid, 0, nil
@@ -230,7 +231,7 @@ func (h *host) signalLeftovers(s signals.Signal) error {
 	}
 	// Only our own children, which nobody but us can reap, so that no pid can have been recycled. What a child leaves
 	// behind when it ends becomes our child, and gets its signal then.
-	children, err := childrenOf(os.Getpid())
+	children, err := ownChildren()
 	if err != nil {
 		return err
 	}
@@ -250,9 +251,44 @@ func (h *host) signalLeftovers(s signals.Signal) error {
 	return failed
 }
 
-// childrenOf finds the children of a process by the parent that each process names. (/proc/PID/task/TID/children needs a
-// kernel option that not every kernel has.)
-func childrenOf(parent int) ([]int, error) {
+// procPID gives a process's number in /proc, 0 where there is none. It is the pid itself unless /proc was mounted for
+// another PID namespace (unshare --pid without --mount-proc), where the pid may be the number of a stranger.
+func procPID(pid int) int {
+	self, err := os.Readlink("/proc/self")
+	if err != nil {
+		return 0
+	}
+	if self == strconv.Itoa(os.Getpid()) {
+		return pid
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd)
+	// "Pid: the process that the PID file descriptor refers to, in the PID namespace of the procfs instance", pidfd_open(2).
+	info, err := os.ReadFile(filepath.Join("/proc/self/fdinfo", strconv.Itoa(fd)))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(info)) {
+		if text, ok := strings.CutPrefix(line, "Pid:"); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(text))
+			if err == nil && n > 0 {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// ownChildren finds our children by the parent that each process names. (/proc/PID/task/TID/children needs a kernel
+// option that not every kernel has.)
+func ownChildren() ([]int, error) {
+	self := os.Getpid()
+	if procPID(self) != self {
+		return nil, errors.New("cannot look for them: no /proc of this PID namespace")
+	}
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("cannot look for them: %w", err)
@@ -268,7 +304,7 @@ func childrenOf(parent int) ([]int, error) {
 		if err != nil {
 			continue
 		}
-		if status, err := readStatus(pid); err == nil && status.parent == parent {
+		if status, err := readStatus(pid); err == nil && status.parent == self {
 			pids = append(pids, pid)
 		}
 	}
@@ -284,6 +320,9 @@ type processStatus struct {
 }
 
 func readStatus(pid int) (processStatus, error) {
+	if pid == 0 {
+		return processStatus{}, errors.New("no /proc that shows the process")
+	}
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {
 		return processStatus{}, err
@@ -336,7 +375,7 @@ func parseStatus(text []byte) (processStatus, error) {
 }
 
 func (h *host) handlerState(s signals.Signal) HandlerState {
-	status, err := readStatus(h.pid)
+	status, err := readStatus(h.procPID)
 	if err != nil {
 		if !h.noProc {
 			h.noProc = true
@@ -361,7 +400,7 @@ func (h *host) stopsMain(s signals.Signal) bool {
 	if h.config.StopSignal != 0 || h.ended || h.pid == 0 || !h.mayStop(s) {
 		return false
 	}
-	status, err := readStatus(h.pid)
+	status, err := readStatus(h.procPID)
 	if err != nil {
 		return false
 	}

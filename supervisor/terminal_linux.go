@@ -104,7 +104,7 @@ func orphaned() bool {
 		if group, err := unix.Getpgid(pid); err != nil || group != own {
 			return err != nil
 		}
-		status, err := readStatus(pid)
+		status, err := readStatus(procPID(pid))
 		if err != nil {
 			return true
 		}
