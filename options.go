@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -353,14 +352,6 @@ func (r *raw) check(fs *pflag.FlagSet) (options, error) {
 		o.mode = modePlan
 	case len(c.Command) == 0:
 		return fail("no command given: drainit [flags] [--] command [args...] (drainit --help lists the flags)")
-	}
-	if addr, isUnix := strings.CutPrefix(o.healthListen, "unix:"); isUnix {
-		// As a path of the directory drainit was started in, which it leaves.
-		abs, err := filepath.Abs(addr)
-		if err != nil {
-			return fail("cannot use --health-listen %q: %w", o.healthListen, err)
-		}
-		o.healthListen = "unix:" + abs
 	}
 	return o, nil
 }

@@ -39,7 +39,7 @@ func parseAddr(addr string) (network, address string, err error) {
 
 func absUnixPath(path string) (string, error) {
 	if path == "" || strings.HasSuffix(path, "/") {
-		return "", errors.New("no file name after unix:")
+		return "", errors.New("unix: without a file name")
 	}
 	path, err := filepath.Abs(path)
 	if err == nil && len(path) > maxUnixPath {
@@ -50,7 +50,7 @@ func absUnixPath(path string) (string, error) {
 
 func checkHostPort(addr string) error {
 	if strings.Contains(addr, "/") {
-		return errors.New("a path or scheme other than unix:")
+		return errors.New("a path, or a scheme that is not unix")
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

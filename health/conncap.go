@@ -11,15 +11,27 @@ const maxConns = 256
 
 // connCap keeps the number of open connections at maxConns or below, so that idle and slow clients cost a bounded
 // amount of memory and descriptors, and cannot keep an honest probe out: a new connection over the cap takes the place
-// of the one that has waited longest for a request. Only if every other one is in the middle of a request is the new
-// one closed.
-//
-// One gap is left: net/http counts a connection as in a request for the 500 ms it lingers after it has refused a header
-// that is too long, so a steady flood of those can turn an honest probe away.
+// of the one that has waited longest for a request, or, where every one is in the middle of a request, of the one that
+// has been in it longest. (An honest request takes a millisecond. net/http counts a connection as in a request for the
+// 500 ms it lingers after it has refused a header that is too long, so a flood of those are all in requests.)
 type connCap struct {
 	mu   sync.Mutex
 	turn uint64
-	open map[net.Conn]uint64 // the turn in which it began to wait for a request; 0 while it is in one
+	open map[net.Conn]standing
+}
+
+// standing is what a connection does, and since which turn.
+type standing struct {
+	active bool // in a request
+	since  uint64
+}
+
+// goesBefore says whether s has to go before other.
+func (s standing) goesBefore(other standing) bool {
+	if s.active != other.active {
+		return other.active
+	}
+	return s.since < other.since
 }
 
 // track is the http.Server's ConnState hook.
@@ -35,20 +47,17 @@ func (c *connCap) note(conn net.Conn, state http.ConnState) (victim net.Conn) {
 	defer c.mu.Unlock()
 	_, known := c.open[conn] // false for a victim that goes on until it notices
 	switch {
-	case state == http.StateNew, known && state == http.StateIdle:
+	case state == http.StateNew, known && (state == http.StateIdle || state == http.StateActive):
 		c.turn++
-		c.open[conn] = c.turn
-	case known && state == http.StateActive:
-		c.open[conn] = 0
+		c.open[conn] = standing{active: state == http.StateActive, since: c.turn}
 	default:
 		delete(c.open, conn)
 	}
 	if len(c.open) <= maxConns {
 		return nil
 	}
-	victim = conn
-	for other, turn := range c.open {
-		if turn != 0 && turn < c.open[victim] {
+	for other, s := range c.open {
+		if other != conn && (victim == nil || s.goesBefore(c.open[victim])) {
 			victim = other
 		}
 	}

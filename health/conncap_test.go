@@ -17,7 +17,7 @@ func newTestConns(n int) []net.Conn {
 }
 
 func TestConnCapEvictsTheLongestWaiting(t *testing.T) {
-	c := connCap{open: make(map[net.Conn]uint64)}
+	c := connCap{open: make(map[net.Conn]standing)}
 	conns := newTestConns(maxConns + 4)
 	for _, conn := range conns[:maxConns] {
 		require.Nil(t, c.note(conn, http.StateNew))
@@ -41,13 +41,15 @@ func TestConnCapEvictsTheLongestWaiting(t *testing.T) {
 }
 
 func TestConnCapAllActive(t *testing.T) {
-	c := connCap{open: make(map[net.Conn]uint64)}
+	c := connCap{open: make(map[net.Conn]standing)}
 	conns := newTestConns(maxConns + 1)
 	for _, conn := range conns[:maxConns] {
 		c.note(conn, http.StateNew)
 		c.note(conn, http.StateActive)
 	}
-	require.Same(t, conns[maxConns], c.note(conns[maxConns], http.StateNew))
+	require.Nil(t, c.note(conns[0], http.StateIdle))
+	require.Nil(t, c.note(conns[0], http.StateActive))
+	require.Same(t, conns[1], c.note(conns[maxConns], http.StateNew), "the longest in its request; 0 has just begun another")
 	for _, conn := range conns {
 		c.note(conn, http.StateClosed)
 	}

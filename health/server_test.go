@@ -342,6 +342,20 @@ func TestThousandsOfIdleConnectionsLockNobodyOut(t *testing.T) {
 	})
 }
 
+func TestOverlongHeadersLockNobodyOut(t *testing.T) {
+	const clients = 600
+	openFiles(t, clients+maxConns)
+	s := listen(t, gateIn(Ready), nil)
+	head := "GET /readyz HTTP/1.1\r\nX: " + strings.Repeat("x", 20<<10)
+	for i := range clients {
+		conn := dial(t, s)
+		_, _ = io.WriteString(conn, head) // may be reset half-way
+		if i%50 == 49 {
+			require.NoError(t, Probe(t.Context(), s.Addr()), "after %d", i+1)
+		}
+	}
+}
+
 func TestMemoryDoesNotGrowWithProbes(t *testing.T) {
 	s := listen(t, gateIn(Ready), nil)
 	live := func() uint64 {
