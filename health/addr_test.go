@@ -41,11 +41,11 @@ func TestCheckAddrRejects(t *testing.T) {
 		"my pod:80":                          "no host",
 		"[a:b]:80":                           "no host",
 		"user@host:80":                       "no host",
-		"unix:":                              "no file name",
-		"unix:/run/":                         "no file name",
+		"unix:":                              "without a file name",
+		"unix:/run/":                         "without a file name",
 		"unix:/" + strings.Repeat("x", 107):  "108 bytes",
 		"UNIX:" + "/run/drainit.sock":        "a path, or a scheme",
-		"unix:/run/" + "../" + "../tmp/dir/": "no file name",
+		"unix:/run/" + "../" + "../tmp/dir/": "without a file name",
 	} {
 		err := CheckAddr(addr)
 		require.ErrorContains(t, err, want, addr)
