@@ -72,7 +72,16 @@ func flags(r *raw) *pflag.FlagSet {
 	duration := func(name string, p *time.Duration, usage string) {
 		add(name, "", &value{text: p.String(), set: func(s string) (err error) { *p, err = supervisor.ParseDuration(s); return err }}, usage)
 	}
-	flag := func(name, short string, p *bool, usage string) { fs.BoolVarP(p, name, short, *p, usage) }
+	flag := func(name, short string, p *bool, usage string) {
+		v := &value{text: strconv.FormatBool(*p), isBool: true}
+		v.set = func(s string) (err error) {
+			if *p, err = strconv.ParseBool(s); err != nil {
+				err = errors.New("accepted: true, false")
+			}
+			return err
+		}
+		add(name, short, v, usage).NoOptDefVal = "true"
+	}
 
 	c.StopOn = []signals.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT}
 	c.DrainDelay, c.GracePeriod, c.SweepTimeout = 5*time.Second, 30*time.Second, time.Second
@@ -158,12 +167,18 @@ func flags(r *raw) *pflag.FlagSet {
 
 // value is a pflag.Value made of its text and a function.
 type value struct {
-	text string
-	set  func(string) error
+	text   string
+	set    func(string) error
+	isBool bool
 }
 
 func (v *value) String() string { return v.text }
-func (v *value) Type() string   { return "value" }
+func (v *value) Type() string {
+	if v.isBool {
+		return "bool"
+	}
+	return "value"
+}
 func (v *value) Set(s string) error {
 	if err := v.set(s); err != nil {
 		return err
@@ -291,9 +306,6 @@ func applyEnvironment(fs *pflag.FlagSet, environ []string) error {
 			continue // flag beats env; -g and -c are two names for one choice
 		}
 		if err := f.Value.Set(text); err != nil {
-			if f.Value.Type() == "bool" {
-				err = errors.New("accepted: true, false")
-			}
 			return fmt.Errorf("invalid value %q for %s: %w", text, name, err)
 		}
 		f.Changed = true
