@@ -19,6 +19,7 @@ import (
 	"github.com/drainit/drainit/health"
 	"github.com/drainit/drainit/logs"
 	"github.com/drainit/drainit/signals"
+	"github.com/drainit/drainit/signals/early"
 	"github.com/drainit/drainit/supervisor"
 )
 
@@ -26,8 +27,8 @@ import (
 const flushTime = 200 * time.Millisecond
 
 func main() {
-	// First of all: until it is subscribed to, SIGTERM ends a Go program on the spot, with status 2 as PID 1.
-	source := signals.Listen()
+	// First of all: until they are subscribed to, signals end a Go program or are lost.
+	source := signals.Listen(early.Slots)
 	runtime.GOMAXPROCS(2)
 	os.Exit(run(source, os.Args, os.Environ()))
 }

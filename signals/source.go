@@ -31,7 +31,9 @@ type Source struct {
 // Left alone are SIGHUP, SIGINT and the job control signals where they were ignored
 // at the start (nohup): Notify would end that, and a child then starts with the
 // default instead. Go replaces every other inherited SIG_IGN before main runs.
-func Listen() *Source {
+//
+// already has the one-slot channels of signals that are subscribed to already, from package early; nil is none.
+func Listen(already map[Signal]chan os.Signal) *Source {
 	s := &Source{
 		child: make(chan os.Signal, 1),
 		pipe:  make(chan os.Signal, 1),
@@ -42,11 +44,11 @@ func Listen() *Source {
 	// tens of microseconds, so the order counts. SIGTERM first, it is the one that ends
 	// a container; SIGHUP, SIGINT and SIGQUIT, the others that would end drainit here
 	// and now, have the lowest numbers.
-	s.subscribe(unix.SIGTERM, signal.Ignored(unix.SIGTERM))
+	s.subscribe(unix.SIGTERM, signal.Ignored(unix.SIGTERM), already)
 	jobControl := []Signal{unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU}
 	for sig := Signal(1); sig <= rtmax; sig++ {
 		if sig != unix.SIGTERM && Catchable(sig) && !slices.Contains(jobControl, sig) {
-			s.subscribe(sig, signal.Ignored(sig))
+			s.subscribe(sig, signal.Ignored(sig), already)
 		}
 	}
 	signal.Notify(s.child, unix.SIGCHLD)
@@ -59,20 +61,23 @@ func Listen() *Source {
 	// that reading a file does not delay the others.
 	mask := sigIgn()
 	for _, sig := range jobControl {
-		s.subscribe(sig, mask&(1<<(sig-1)) != 0)
+		s.subscribe(sig, mask&(1<<(sig-1)) != 0, already)
 	}
 	slices.Sort(s.ignored)
 	go s.pump()
 	return s
 }
 
-func (s *Source) subscribe(sig Signal, ignored bool) {
+func (s *Source) subscribe(sig Signal, ignored bool, already map[Signal]chan os.Signal) {
 	if ignored {
 		s.ignored = append(s.ignored, sig)
 		return
 	}
-	slot := make(chan os.Signal, 1)
-	signal.Notify(slot, sig)
+	slot, subscribed := already[sig]
+	if !subscribed {
+		slot = make(chan os.Signal, 1)
+		signal.Notify(slot, sig)
+	}
 	s.slots = append(s.slots, slot)
 }
 

@@ -55,7 +55,7 @@ func testChild(t *testing.T, role, pre string) *exec.Cmd {
 // floodChild reads nothing until it is told to, then reports what it has received
 // once everything that has to arrive has arrived.
 func floodChild() {
-	src := signals.Listen()
+	src := signals.Listen(nil)
 	fmt.Println("ready")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		os.Exit(1)
@@ -135,7 +135,7 @@ func sigIgn(status []byte) string {
 // before Listen, after it, and in a child of its own.
 func ignoredChild() {
 	before, err1 := os.ReadFile("/proc/self/status")
-	src := signals.Listen()
+	src := signals.Listen(nil)
 	after, err2 := os.ReadFile("/proc/self/status")
 	child, err3 := exec.Command("cat", "/proc/self/status").Output()
 	if err := errors.Join(err1, err2, err3); err != nil {
@@ -181,7 +181,7 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 }
 
 func pipeChild() {
-	signals.Listen()
+	signals.Listen(nil)
 	_, err := fmt.Println("nobody reads this")
 	fmt.Fprint(os.Stderr, errors.Is(err, unix.EPIPE))
 }
@@ -211,7 +211,7 @@ func next(t *testing.T, src *signals.Source) signals.Signal {
 }
 
 func TestEverySignalPassedOnIsReceived(t *testing.T) {
-	src := signals.Listen()
+	src := signals.Listen(nil)
 	defer src.Close()
 	for sig := signals.Signal(1); sig <= 64; sig++ {
 		if !signals.Catchable(sig) || slices.Contains(src.Ignored(), sig) {
@@ -231,7 +231,7 @@ func TestEverySignalPassedOnIsReceived(t *testing.T) {
 // One signal waiting for a reader and one more in its slot: repeats merge, and what
 // comes in while the reader is away is all there when it comes back.
 func TestRepeatsMergeWhileNobodyReads(t *testing.T) {
-	src := signals.Listen()
+	src := signals.Listen(nil)
 	defer src.Close()
 	const sent = 100
 	for range sent {
@@ -248,8 +248,8 @@ func TestRepeatsMergeWhileNobodyReads(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	first := signals.Listen()
-	second := signals.Listen()
+	first := signals.Listen(nil)
+	second := signals.Listen(nil)
 	defer second.Close()
 	require.NoError(t, unix.Kill(os.Getpid(), unix.SIGWINCH))
 	assert.Equal(t, unix.SIGWINCH, next(t, second)) // now first holds one that nobody takes
@@ -262,7 +262,7 @@ func TestClose(t *testing.T) {
 }
 
 func closedChild() {
-	signals.Listen().Close()
+	signals.Listen(nil).Close()
 	fmt.Println("closed")
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
@@ -283,6 +283,6 @@ func TestAfterCloseTermEndsTheProgramAgain(t *testing.T) {
 
 func BenchmarkListen(b *testing.B) {
 	for b.Loop() {
-		signals.Listen().Close()
+		signals.Listen(nil).Close()
 	}
 }

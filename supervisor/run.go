@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"time"
 
@@ -72,11 +73,23 @@ type loop struct {
 	m       Machine
 	timer   *time.Timer
 	exited  []Exited
+	pid     int     // the main process, 0 before it runs
+	ended   *Status // how it ended
 	summary *Summary
 }
 
-// run starts the command, supervises it to its end, and returns the summary.
-func (l *loop) run() Summary {
+// run starts the command, supervises it to its end, and returns the summary. A panic must not take the app down with it,
+// as the exit of PID 1 would: what is left then is to pass signals on and to wait.
+func (l *loop) run() (s Summary) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			s = l.degraded(cause)
+		}
+	}()
+	return l.supervise()
+}
+
+func (l *loop) supervise() Summary {
 	l.exited = make([]Exited, reapBatch)
 	l.timer = time.NewTimer(time.Hour)
 	l.timer.Stop()
@@ -95,6 +108,7 @@ func (l *loop) run() Summary {
 		if err != nil {
 			l.step(StartFailed{Code: code, Reason: err.Error()})
 		} else {
+			l.pid = pid
 			l.step(Started{PID: pid})
 			l.reap() // a child that ended before the first SIGCHLD was looked at
 		}
@@ -121,7 +135,7 @@ func (l *loop) run() Summary {
 // reap hands every process that has ended to the machine, in batches with a look at everything else in between.
 func (l *loop) reap() {
 	for l.summary == nil {
-		n, more, left := l.sys.reap(l.exited)
+		n, more, left := l.collect()
 		for _, e := range l.exited[:n] {
 			l.step(e)
 		}
@@ -136,6 +150,46 @@ func (l *loop) reap() {
 			l.step(TimerFired{})
 		case <-l.heartbeat:
 		default:
+		}
+	}
+}
+
+// collect reaps a batch, and notes the end of the main process before anything can go wrong with it.
+func (l *loop) collect() (n int, more, left bool) {
+	n, more, left = l.sys.reap(l.exited)
+	for _, e := range l.exited[:n] {
+		if e.PID == l.pid && l.ended == nil {
+			status := e.Status
+			l.ended = &status
+		}
+	}
+	return n, more, left
+}
+
+// degraded is what remains after a panic: readiness fails, a stop signal becomes the command's own at once, other signals
+// are passed on, everything is reaped, and the command's end is the end. There is no ladder; the platform has its own.
+func (l *loop) degraded(cause any) Summary {
+	l.readiness.Fail()
+	l.log.Log(logs.Line{Level: logs.Warn, Message: fmt.Sprintf(
+		"internal error: %v; from here on signals are only passed on, and processes reaped", cause)})
+	if l.pid == 0 {
+		return Summary{Code: CodeUsage, Cause: "the command was not started"}
+	}
+	for {
+		for more := true; more; {
+			_, more, _ = l.collect()
+		}
+		if l.ended != nil {
+			return Summary{Code: l.ended.Code(), Asked: l.m.asked, Cause: l.m.plan.name() + " " + l.ended.String()}
+		}
+		select {
+		case s := <-l.source.Signals():
+			if l.m.stopOn.has(s) {
+				s = l.sys.handlerState(l.m.plan.stopSignal()).Signal
+			}
+			_ = l.sys.send(s)
+		case <-l.source.Child():
+		case <-l.heartbeat:
 		}
 	}
 }
