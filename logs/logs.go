@@ -106,8 +106,8 @@ func (l *Logger) write(fd int) {
 			close(it.barrier)
 			continue
 		}
-		if lost := l.lost.Swap(0); lost > 0 && !writeAll(fd, l.render(time.Now(), lostLine(lost))) {
-			l.lost.Add(lost)
+		if lost := l.lost.Load(); lost > 0 && writeAll(fd, l.render(time.Now(), lostLine(lost))) {
+			l.lost.Add(-lost)
 		}
 		if !writeAll(fd, it.text) {
 			l.lost.Add(1)

@@ -29,9 +29,10 @@ type KillTree struct{}
 // SignalLeftovers sends a signal to every process left behind that has not had it yet.
 type SignalLeftovers struct{ Signal signals.Signal }
 
-// Log is a line for the log.
+// Log is a line for the log, and the phase it speaks of.
 type Log struct {
 	Level   logs.Level
+	Phase   Phase
 	Message string
 }
 

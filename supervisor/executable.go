@@ -61,7 +61,8 @@ func LookPath(name string) (string, error) {
 		if err == nil {
 			return candidate, nil
 		}
-		if passedOver == nil && exitCodeOf(err) == CodeCannotExec {
+		// ENOTDIR: the element of PATH is no directory, which execvp(3) takes for "not here".
+		if passedOver == nil && exitCodeOf(err) == CodeCannotExec && !errors.Is(err, unix.ENOTDIR) {
 			passedOver = err
 		}
 	}

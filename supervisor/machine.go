@@ -13,6 +13,7 @@ const (
 	sigTERM = syscall.SIGTERM
 	sigKILL = syscall.SIGKILL
 	sigCONT = syscall.SIGCONT
+	sigQUIT = syscall.SIGQUIT
 )
 
 const (
@@ -24,6 +25,11 @@ const (
 	// waiting for the next rung would make every stop of it slow. For any other signal the default action is never
 	// what was meant, so that waits until the next rung.
 	termPatience = 2 * time.Second
+	// remindAfter is when QUIT is sent once more to a program that got it young. nginx forgets a QUIT that comes after its
+	// handler is installed and before it waits for signals: it logs that it shuts down, starts its workers, and serves
+	// on until the next signal (ngx_master_process_cycle). No look at /proc can tell. Another QUIT means nothing new to
+	// nginx, php-fpm and unicorn, the programs that auto sends it to.
+	remindAfter = 500 * time.Millisecond
 	// frozen is how late a deadline has to be noticed for the process to count as having been frozen
 	// (docker pause, cgroup.freeze, a suspended host). The rest of the plan then moves by the time lost, so that
 	// a thaw does not run through all of it at once and the app still gets its stop signal and time to act on it.
@@ -59,12 +65,13 @@ type Machine struct {
 	poll       time.Time      // when to look again
 	sent       signals.Signal // the stop signal, once sent
 	told       bool           // that it waits has been logged
+	remind     time.Time      // when to send it once more; zero is never
 
 	status   Status // of the main process, once it is reaped
 	orphans  int
 	forced   bool
 	sweep    signals.Signal // what leftovers were sent last; 0 before the sweep
-	sweepDue time.Time
+	sweepDue time.Time      // when the sweep goes on to KILL, and then gives up
 }
 
 // NewMachine gives the machine for a run of plan p, made from c.
@@ -102,12 +109,15 @@ func (m Machine) Deadline() (time.Time, bool) {
 	switch m.phase {
 	case Draining, Stopping, Killing:
 		due := m.origin.Add(m.plan.due(m.next, m.taken.Sub(m.origin)))
-		if m.waiting && m.poll.Before(due) {
-			return m.poll, true
+		if m.waiting {
+			due = earlier(due, m.poll)
+		}
+		if !m.remind.IsZero() {
+			due = earlier(due, m.remind)
 		}
 		return due, true
 	case Sweeping:
-		return m.sweepDue, m.sweep != 0
+		return m.sweepDue, true
 	}
 	return time.Time{}, false
 }
@@ -150,7 +160,7 @@ type turn struct {
 func (t *turn) do(a Action) { t.out = append(t.out, a) }
 
 func (t *turn) log(level logs.Level, format string, args ...any) {
-	t.do(Log{Level: level, Message: fmt.Sprintf(format, args...)})
+	t.do(Log{Level: level, Phase: t.phase, Message: fmt.Sprintf(format, args...)})
 }
 
 func (t *turn) setClock(now time.Time) {
@@ -163,6 +173,9 @@ func (t *turn) setClock(now time.Time) {
 			t.taken = t.taken.Add(late)
 			t.poll = t.poll.Add(late)
 			t.sweepDue = t.sweepDue.Add(late)
+			if !t.remind.IsZero() {
+				t.remind = t.remind.Add(late)
+			}
 			t.log(logs.Warn, "was frozen for about %v: the rest of the stop moves by that", late.Round(time.Millisecond))
 		}
 	}
@@ -271,6 +284,10 @@ func (t *turn) takeDue() {
 		switch {
 		case t.phase == Sweeping:
 			t.sweepOn()
+		case due.Equal(t.remind):
+			t.remind = time.Time{}
+			t.debug("%s once more, in case it came too early to be acted on", signals.Name(t.sent))
+			t.do(Send{t.sent})
 		case t.waiting && due.Equal(t.poll):
 			// One look for each poll; the answer sets the next.
 			t.poll = t.now.Add(handlerPoll)
@@ -278,6 +295,9 @@ func (t *turn) takeDue() {
 		default:
 			t.taken = due
 			t.take(t.plan.Steps[t.next])
+			if t.waiting {
+				return // the answer to CheckHandler comes before the next step, even if that is due at once
+			}
 		}
 		if t.phase == Done {
 			return
@@ -300,11 +320,11 @@ func (t *turn) take(s Step) bool {
 		if s.OnlyIfNew && t.sent == s.Signal {
 			return false
 		}
-		t.waiting = false
+		t.waiting, t.remind = false, time.Time{}
 		t.log(logs.Warn, "%s is still there: sending %s", t.plan.name(), signals.Name(s.Signal))
 		t.do(Send{s.Signal})
 	case DoKillTree:
-		t.waiting, t.forced = false, true
+		t.waiting, t.forced, t.remind = false, true, time.Time{}
 		t.enter(Killing)
 		t.log(logs.Warn, "%s is still there: killing it and everything that came from it", t.plan.name())
 		t.do(KillTree{})
@@ -332,6 +352,9 @@ func (t *turn) onHandlerState(e HandlerState) {
 		return
 	}
 	t.waiting, t.sent = false, e.Signal
+	if young := t.now.Sub(t.started) < termPatience; t.stopSignal == 0 && e.Signal == sigQUIT && (young || t.told) {
+		t.remind = t.now.Add(remindAfter)
+	}
 	t.log(logs.Info, "%s to %s (pid %d)", name, program, t.pid)
 	t.do(Send{e.Signal})
 	if e.Suspended {
@@ -352,6 +375,17 @@ func (t *turn) onExit(e Exited) {
 	t.failReadiness()
 	t.debug("%s (pid %d) %v", t.plan.name(), t.pid, e.Status)
 	t.enter(Sweeping)
+	// Whether anything is left is known when the batch ends. A flood of orphans (a fork bomb) may never let it end.
+	t.sweepDue = t.lastChance()
+}
+
+// lastChance is how long leftovers that have been killed, or cannot even be counted, are waited for.
+func (t *turn) lastChance() time.Time {
+	due := t.now.Add(killReserve)
+	if t.asked != 0 {
+		due = earlier(due, t.origin.Add(t.plan.GiveUpAt))
+	}
+	return due
 }
 
 // onReaped moves the sweep on: it ends when no child is left.
@@ -359,7 +393,7 @@ func (t *turn) onReaped(e Reaped) {
 	switch {
 	case t.phase != Sweeping:
 	case !e.Left:
-		t.finish(t.status.Code(), t.plan.name()+" "+t.status.String())
+		t.finishMain()
 	case t.sweep == 0:
 		if t.asked == 0 && !t.forced {
 			t.log(logs.Warn, "%s ended and left processes behind, which are ended too; a server must stay in the foreground (nginx: -g 'daemon off;', php-fpm: -F)", t.plan.name())
@@ -383,17 +417,14 @@ func (t *turn) onReaped(e Reaped) {
 func (t *turn) sweepOn() {
 	if t.sweep == sigKILL {
 		t.log(logs.Warn, "leftover processes cannot even be killed: leaving them behind")
-		t.finish(t.status.Code(), t.plan.name()+" "+t.status.String())
+		t.finishMain()
 		return
 	}
 	if !t.forced {
 		t.log(logs.Warn, "leftover processes are still there: SIGKILL")
 	}
 	t.forced = true
-	t.sweep, t.sweepDue = sigKILL, t.now.Add(killReserve)
-	if t.asked != 0 {
-		t.sweepDue = earlier(t.sweepDue, t.origin.Add(t.plan.GiveUpAt))
-	}
+	t.sweep, t.sweepDue = sigKILL, t.lastChance()
 	t.do(SignalLeftovers{sigKILL})
 }
 
@@ -404,11 +435,17 @@ func (t *turn) failReadiness() {
 	}
 }
 
-func (t *turn) finish(code int, cause string) {
-	t.failReadiness()
+// finishMain ends the run as the main process has ended.
+func (t *turn) finishMain() {
+	code := t.status.Code()
 	if t.remapExit[code] {
 		code = 0
 	}
+	t.finish(code, t.plan.name()+" "+t.status.String())
+}
+
+func (t *turn) finish(code int, cause string) {
+	t.failReadiness()
 	t.do(Exit{Summary{Code: code, Asked: t.asked, Cause: cause, Forced: t.forced, Phases: t.trail.times(t.now), Orphans: t.orphans}})
 	t.phase = Done
 }

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -31,13 +32,14 @@ const (
 // child, closes inherited descriptors and moves to /. An error means that nothing was started; Code then is CodeUsage.
 func Run(c Config, p *Plan, source *signals.Source, readiness Readiness, heartbeat Heartbeat, log *logs.Logger) (Summary, error) {
 	runtime.LockOSThread()
+	reserveThreads()
 	h := &host{config: c, inherited: inheritedDescriptors(), isInit: os.Getpid() == 1, log: log}
 	if err := h.prepare(); err != nil {
 		return Summary{Code: CodeUsage}, err
 	}
 	l := &loop{sys: h, source: source, readiness: readiness, log: log, heartbeat: heartbeat, m: NewMachine(c, p)}
 	for _, problem := range p.Problems {
-		l.say(logs.Warn, problem.Message)
+		l.say(logs.Warn, Starting, problem.Message)
 	}
 	summary := l.run()
 	h.terminal.reclaim()
@@ -58,6 +60,27 @@ type host struct {
 	signalled map[int]signals.Signal // what each leftover was sent last
 	sentAll   signals.Signal         // what kill(-1) sent last
 	noProc    bool                   // that /proc is missing has been said
+}
+
+// reserveThreads makes the runtime start more threads than it needs now. It never gives them back, and takes them later
+// instead of new ones: with the pids limit reached (docker run --pids-limit, a fork bomb) clone(2) fails with EAGAIN, and
+// then the runtime ends the program, as PID 1 with everything in the container.
+func reserveThreads() {
+	const spare = 8 // 50 probes at once take 3 (measured)
+	var locked, released sync.WaitGroup
+	release := make(chan struct{})
+	locked.Add(spare)
+	for range spare {
+		released.Go(func() {
+			runtime.LockOSThread() // a goroutine that waits keeps its thread, so the next one needs another
+			locked.Done()
+			<-release
+			runtime.UnlockOSThread()
+		})
+	}
+	locked.Wait()
+	close(release)
+	released.Wait()
 }
 
 // prepare does what has to come before the command.

@@ -221,7 +221,7 @@ func (l *loop) act(a Action) Event {
 	case CheckHandler:
 		return l.sys.handlerState(a.Signal)
 	case Log:
-		l.say(a.Level, a.Message)
+		l.say(a.Level, a.Phase, a.Message)
 	case Exit:
 		l.summary = &a.Summary
 	}
@@ -230,12 +230,12 @@ func (l *loop) act(a Action) Event {
 
 func (l *loop) report(what string, err error) {
 	if err != nil {
-		l.say(logs.Warn, what+": "+err.Error())
+		l.say(logs.Warn, l.m.Phase(), what+": "+err.Error())
 	}
 }
 
-func (l *loop) say(level logs.Level, message string) {
-	line := logs.Line{Level: level, Phase: string(l.m.Phase()), Message: message}
+func (l *loop) say(level logs.Level, phase Phase, message string) {
+	line := logs.Line{Level: level, Phase: string(phase), Message: message}
 	if requested, ok := l.m.StopRequested(); ok {
 		offset := max(0, time.Since(requested))
 		line.Offset = &offset

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -106,7 +105,7 @@ func ParseDuration(s string) (time.Duration, error) {
 		if err != nil && strings.Trim(s, "0123456789.") == "" {
 			var seconds float64
 			if seconds, err = strconv.ParseFloat(s, 64); err == nil {
-				d = time.Duration(math.Min(seconds*float64(time.Second), float64(maxDuration)+1))
+				d = time.Duration(min(seconds, maxDuration.Seconds()+1) * float64(time.Second))
 			}
 		}
 		if err == nil && d <= maxDuration {
