@@ -1,0 +1,4 @@
+# Nothing but two static programs.
+FROM scratch
+COPY rootfs /
+ENTRYPOINT ["/drainit"]
