@@ -26,9 +26,16 @@ import (
 // flushTime is how long the end waits for a reader of stderr that is stuck.
 const flushTime = 200 * time.Millisecond
 
+// The main goroutine stays on the main thread: only there has a SIGSTOP that drainit sends itself been acted on when
+// kill(2) returns (complete_signal in the kernel prefers the main thread), which job control depends on.
+func init() { runtime.LockOSThread() }
+
 func main() {
 	// First of all: until they are subscribed to, signals end a Go program or are lost.
-	source := signals.Listen(early.Slots)
+	// Each subscription waits for another goroutine, which a locked thread makes several times slower: not on this one.
+	listening := make(chan *signals.Source)
+	go func() { listening <- signals.Listen(early.Slots) }()
+	source := <-listening
 	runtime.GOMAXPROCS(2)
 	os.Exit(run(source, os.Args, os.Environ()))
 }

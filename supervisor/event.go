@@ -39,9 +39,12 @@ type HandlerState struct {
 	Signal signals.Signal
 	// Program is the main process's name (/proc/PID/comm), "" where it cannot be read.
 	Program string
-	// Handled: the main process catches, ignores or blocks Signal, so that it cannot be killed by it. Also
-	// true where nobody can know (no /proc).
+	// Handled: the main process catches or ignores Signal, so that it cannot be killed by it. Also true where nobody can
+	// know (no /proc).
 	Handled bool
+	// Blocked: it blocks Signal. A program that waits for its signals (sigwait, signalfd) always does, and needs no
+	// handler; any other may for the moment of a fork.
+	Blocked bool
 	// Suspended: the main process is stopped (state T) and cannot act on any signal until it is continued.
 	Suspended bool
 }

@@ -64,6 +64,7 @@ type Machine struct {
 	waiting    bool           // the stop signal is due, but has no handler yet
 	poll       time.Time      // when to look again
 	sent       signals.Signal // the stop signal, once sent
+	blocked    bool           // at the last look the stop signal was blocked
 	told       bool           // that it waits has been logged
 	remind     time.Time      // when to send it once more; zero is never
 
@@ -344,8 +345,11 @@ func (t *turn) onHandlerState(e HandlerState) {
 	if program == "" {
 		program = t.plan.name()
 	}
-	if !e.Handled && (e.Signal != sigTERM || t.now.Sub(t.started) < termPatience) {
-		if !t.told {
+	// Blocked twice in a row is for good: a shell or a C library does it for the moment of a fork, too.
+	handled := e.Handled || e.Blocked && t.blocked
+	t.blocked = e.Blocked
+	if !handled && (e.Signal != sigTERM || t.now.Sub(t.started) < termPatience) {
+		if !t.told && !e.Blocked {
 			t.told = true
 			t.log(logs.Info, "%s waits: %s (pid %d) has no handler for it yet and would be killed by it", name, program, t.pid)
 		}

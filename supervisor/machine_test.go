@@ -89,7 +89,7 @@ func describeAction(a Action) string {
 // script runs the machine as a file of testdata/machine says. Its lines:
 //
 //	config KEY=VALUE ...   before all others; the keys are those of scriptConfig
-//	handler SIG yes|no [program=NAME] [suspended]
+//	handler SIG yes|no|blocked [program=NAME] [suspended]
 //	                       how CheckHandler is answered from here on (where it asks for another signal: for that one)
 //	at TIME EVENT          timers fire at their time until TIME, then EVENT happens
 //	freeze until TIME      no timer fires until TIME, when the one that is due fires late
@@ -161,7 +161,7 @@ func (s *script) run(fields []string) {
 		}
 		s.m = NewMachine(s.config, NewPlan(s.config))
 	case "handler":
-		s.handler = HandlerState{Signal: s.signal(fields[1]), Program: "nginx", Handled: fields[2] == "yes"}
+		s.handler = HandlerState{Signal: s.signal(fields[1]), Program: "nginx", Handled: fields[2] == "yes", Blocked: fields[2] == "blocked"}
 		for _, field := range fields[3:] {
 			if name, ok := strings.CutPrefix(field, "program="); ok {
 				s.handler.Program = name

@@ -413,10 +413,11 @@ func (h *host) handlerState(s signals.Signal) HandlerState {
 	if s == 0 {
 		s = h.config.StopTable.StopSignal(status.name)
 	}
-	// Blocked counts: a program that waits with sigwait or signalfd has no handler, and cannot be killed by what it
-	// blocks. KILL and STOP can have no handler.
-	handled := (status.caught | status.ignored | status.blocked).has(s) || s == unix.SIGKILL || s == unix.SIGSTOP
-	return HandlerState{Signal: s, Program: status.name, Handled: handled, Suspended: status.state == 'T'}
+	return HandlerState{
+		Signal: s, Program: status.name,
+		Handled: (status.caught | status.ignored).has(s) || s == unix.SIGKILL || s == unix.SIGSTOP, // which can have no handler
+		Blocked: status.blocked.has(s), Suspended: status.state == 'T',
+	}
 }
 
 func (h *host) stopsMain(s signals.Signal) bool {
