@@ -114,6 +114,8 @@ func ends(s signals.Signal) bool {
 	switch s {
 	case unix.SIGCHLD, unix.SIGCONT, unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGURG, unix.SIGWINCH:
 		return false
+	case 32, 33:
+		return false // the C library's own; make 4.3 leaves them ignored in what it starts
 	}
 	return true
 }
