@@ -14,6 +14,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/drainit/drainit/health"
@@ -23,7 +24,7 @@ import (
 	"github.com/drainit/drainit/supervisor"
 )
 
-// flushTime is how long the end waits for a reader of stderr that is stuck.
+// flushTime is how long the end waits for a reader of stderr that is stuck, and for a file system that hangs.
 const flushTime = 200 * time.Millisecond
 
 // The main goroutine stays on the main thread: only there has a SIGSTOP that drainit sends itself been acted on when
@@ -43,8 +44,7 @@ func main() {
 func run(source *signals.Source, args, environ []string) int {
 	o, err := parseOptions(args[1:], environ)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "drainit: %v\n", err)
-		return supervisor.CodeUsage
+		return refuse(logs.New(2, logs.Text), err)
 	}
 	if o.mode == modeRun {
 		return supervise(source, o)
@@ -56,7 +56,7 @@ func run(source *signals.Source, args, environ []string) int {
 	case modeVersion:
 		fmt.Println("drainit " + version())
 	case modeListSignals:
-		fmt.Print(signals.List(o.config.StopOn))
+		fmt.Print(signals.List(append(o.config.StopOn, o.config.StopSignal)))
 	case modeProbe:
 		return probe(o.probe)
 	case modePlan:
@@ -68,29 +68,36 @@ func run(source *signals.Source, args, environ []string) int {
 // supervise is what drainit is for.
 func supervise(source *signals.Source, o options) int {
 	log := logs.New(2, o.logFormat)
-	refuse := func(err error) int {
-		log.Log(logs.Line{Level: logs.Warn, Message: err.Error()})
-		log.Flush(flushTime)
-		return supervisor.CodeUsage
-	}
 	termination, err := openTerminationLog(o.terminationLog)
 	if err != nil {
-		return refuse(err)
+		return refuse(log, err)
 	}
 	gate, heartbeat := new(health.Gate), supervisor.NewHeartbeat()
 	if o.healthListen != listenOff {
 		server, err := health.Listen(o.healthListen, gate, heartbeat.Alive)
 		if err != nil {
-			return refuse(fmt.Errorf("%w; --health-listen sets another address, or %s", err, listenOff))
+			return refuse(log, fmt.Errorf("%w; --health-listen sets another address, or %s", err, listenOff))
 		}
 		defer server.Close() // the last thing before the exit: a refused probe looks like a crash
 	}
+	for _, s := range source.Ignored() {
+		if slices.Contains(o.config.StopOn, s) {
+			log.Log(logs.Line{Level: logs.Warn, Message: signals.Name(s) + " asks for no stop: it was ignored when drainit was started (nohup?), and is left so"})
+		}
+	}
 	summary, err := supervisor.Run(o.config, supervisor.NewPlan(o.config), source, readiness{gate}, heartbeat, log)
 	if err != nil {
-		return refuse(err)
+		return refuse(log, err)
 	}
 	report(log, termination, summary)
 	return summary.Code
+}
+
+// refuse says why nothing is started. Through the log, which does not wait for ever for a reader that is stuck.
+func refuse(log *logs.Logger, err error) int {
+	log.Log(logs.Line{Level: logs.Warn, Message: err.Error()})
+	log.Flush(flushTime)
+	return supervisor.CodeUsage
 }
 
 // report writes the one line that says what happened.
@@ -101,10 +108,17 @@ func report(log *logs.Logger, termination *terminationLog, summary supervisor.Su
 	if !summary.Quiet() {
 		log.Log(logs.Line{Level: logs.Info, Phase: string(supervisor.Done), Message: summary.String(), Fields: summary})
 	}
-	if err := termination.write(summary.String()); err != nil {
+	// Both may be stuck, and the grace period is not to be outlived.
+	patience := func() time.Duration {
+		if summary.Deadline.IsZero() {
+			return flushTime
+		}
+		return min(flushTime, max(time.Millisecond, time.Until(summary.Deadline)/2))
+	}
+	if err := termination.write(summary.String(), patience()); err != nil {
 		log.Log(logs.Line{Level: logs.Warn, Message: err.Error()})
 	}
-	log.Flush(flushTime)
+	log.Flush(patience())
 }
 
 // readiness joins the machine's two words about readiness to the endpoint's gate.

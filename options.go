@@ -111,7 +111,12 @@ func flags(r *raw) *pflag.FlagSet {
 	add("stop-on", "", stopOn, "`SIG,...` that mean stop when drainit receives them; the command's own stop signal always does, too")
 	duration("drain-delay", &c.DrainDelay, "`D` between failing readiness and the stop signal, while the app serves as before; 0 is none")
 	duration("unready-delay", &c.UnreadyDelay, "`D` after the stop request during which readiness stays 200")
-	duration("grace-period", &c.GracePeriod, "`D` that the whole stop may take: set it to the platform's (Kubernetes 30s, docker stop 10s, Nomad 5s)")
+	add("grace-period", "", &value{text: c.GracePeriod.String(), set: func(s string) (err error) {
+		if c.GracePeriod, err = supervisor.ParseDuration(s); err == nil && c.GracePeriod == 0 {
+			err = errors.New("a stop needs time; accepted: more than 0")
+		}
+		return err
+	}}, "`D` that the whole stop may take: set it to the platform's (Kubernetes 30s, docker stop 10s, Nomad 5s)")
 	add("stop-schedule", "", &value{set: func(s string) (err error) { c.Schedule, err = supervisor.ParseSchedule(s); return err }},
 		"`S` is the ladder after the drain, as in QUIT/20/TERM/3/KILL; by default the stop signal, TERM 3s and KILL 1s before the grace period ends")
 	add("health-listen", "", &value{text: r.healthListen, set: func(s string) error {
@@ -136,9 +141,14 @@ func flags(r *raw) *pflag.FlagSet {
 		c.RemapExit[code] = true
 		return nil
 	}), "`N` as exit code of the command becomes 0; repeatable")
-	add("subreaper", "s", choice((*string)(&c.Subreaper), "auto", "on", "off"),
+	add("subreaper", "s", choice((*string)(&c.Subreaper), subreaperModes...),
 		"`WHEN` to adopt orphans when not PID 1: auto (if possible), on (or do not start), off").NoOptDefVal = "on"
-	add("parent-death-signal", "p", &value{set: func(s string) (err error) { c.ParentDeathSignal, err = signals.Parse(s); return err }},
+	add("parent-death-signal", "p", &value{set: func(s string) (err error) {
+		if c.ParentDeathSignal, err = signals.Parse(s); err == nil && c.ParentDeathSignal != unix.SIGKILL {
+			c.ParentDeathSignal, err = parseReceived(s)
+		}
+		return err
+	}},
 		"`SIG` that drainit gets when its parent dies")
 	flag("warn-on-reap", "w", &c.WarnOnReap, "log each orphan reaped")
 	duration("sweep-timeout", &c.SweepTimeout, "`D` that leftover processes get between TERM and KILL once the command has exited")
@@ -151,7 +161,7 @@ func flags(r *raw) *pflag.FlagSet {
 	}}, "`PATH` the summary line is written to; auto: /dev/termination-log where it exists; or off")
 	add("log-format", "", choice((*string)(&r.logFormat), "text", "json"), "`FORMAT` of the log on stderr: text or json")
 	flag("verbose", "v", &c.Verbose, "log signals passed on, and the start and end of the command, too")
-	add("plan", "", choice(&r.planFormat, "text", "json"), "print the timeline of a stop as `FORMAT` text or json, and what looks wrong; start nothing; exit 1 where it does not fit the grace period").NoOptDefVal = "text"
+	add("plan", "", choice(&r.planFormat, planFormats...), "print the timeline of a stop as `FORMAT` text or json, and what looks wrong; start nothing; exit 1 where it does not fit the grace period").NoOptDefVal = "text"
 	add("probe", "", &value{set: func(s string) error {
 		r.probe = s
 		if s == probeDefault {
@@ -164,6 +174,14 @@ func flags(r *raw) *pflag.FlagSet {
 	flag("help", "h", &r.help, "print this help")
 	return fs
 }
+
+// optionalWords are the flags whose argument may be left out, and the words it can be; nil is anything.
+var optionalWords = map[string][]string{"plan": planFormats, "subreaper": subreaperModes, "probe": nil}
+
+var (
+	planFormats    = []string{"text", "json"}
+	subreaperModes = []string{"auto", "on", "off"}
+)
 
 // value is a pflag.Value made of its text and a function.
 type value struct {
@@ -246,14 +264,16 @@ func parseOptions(args, environ []string) (options, error) {
 	if err := fs.Parse(args); err != nil {
 		return options{}, explainFlag(fs, err)
 	}
-	// "--plan json" and "--probe ADDR" as well as "--plan=json": the word that ended the flags belongs to the flag
-	// before it.
+	// "--plan json" as well as "--plan=json": the word that ended the flags belongs to the flag before it.
 	for rest := fs.Args(); 0 < len(rest) && len(rest) < len(args) && fs.ArgsLenAtDash() != 0; rest = fs.Args() {
-		flag, word := args[len(args)-len(rest)-1], rest[0]
-		if !(flag == "--probe" || flag == "--plan" && (word == "text" || word == "json")) {
+		name, word := strings.TrimPrefix(args[len(args)-len(rest)-1], "--"), rest[0]
+		if name == "-s" {
+			name = "subreaper"
+		}
+		if words, optional := optionalWords[name]; !optional || !fs.Changed(name) || words != nil && !slices.Contains(words, word) {
 			break
 		}
-		if err := fs.Set(flag[2:], word); err != nil {
+		if err := fs.Set(name, word); err != nil {
 			return options{}, err
 		}
 		if err := fs.Parse(rest[1:]); err != nil {
@@ -300,7 +320,7 @@ func applyEnvironment(fs *pflag.FlagSet, environ []string) error {
 		}
 		f, known := twins[name]
 		if !known {
-			return fmt.Errorf("unknown variable %s%s", name, didYouMean(nearest.Words(name, names), "", "drainit --help lists the flags, each of which has a variable"))
+			return fmt.Errorf("unknown variable %q%s", name, didYouMean(nearest.Words(name, names), "", "drainit --help lists the flags, each of which has a variable"))
 		}
 		if f.Changed || grouping && (f.Name == "process-group" || f.Name == "single-child") {
 			continue // flag beats env; -g and -c are two names for one choice
@@ -328,9 +348,6 @@ func (r *raw) check(fs *pflag.FlagSet) (options, error) {
 		c.Group = !r.singleChild
 	default:
 		c.Group = r.processGroup
-	}
-	if c.GracePeriod <= 0 {
-		return fail("invalid argument %q for \"--grace-period\" flag: a stop needs time; accepted: more than 0", c.GracePeriod)
 	}
 	if c.StopSignal != 0 && c.Schedule != nil && c.Schedule[0].Signal != 0 && c.Schedule[0].Signal != c.StopSignal {
 		return fail("--stop-signal %s and --stop-schedule %v contradict each other: the schedule begins with another signal; give one of them, or begin the schedule with auto",

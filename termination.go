@@ -16,8 +16,6 @@ const (
 	kubernetesTerminationLog = "/dev/termination-log"
 	// terminationLogLimit is kubelet's limit for one container's message.
 	terminationLogLimit = 4096
-	// terminationLogTime bounds the write: the file may be on a file system that hangs.
-	terminationLogTime = 200 * time.Millisecond
 )
 
 // terminationLog is the file that the summary is written to at the end.
@@ -48,8 +46,9 @@ func openTerminationLog(value string) (*terminationLog, error) {
 	return &terminationLog{path: path, create: true}, nil
 }
 
-// write replaces the file's content with the line.
-func (t *terminationLog) write(line string) error {
+// write replaces the file's content with the line. It takes no longer than patience: the file may be on a file system
+// that hangs.
+func (t *terminationLog) write(line string, patience time.Duration) error {
 	if t.path == "" {
 		return nil
 	}
@@ -77,7 +76,7 @@ func (t *terminationLog) write(line string) error {
 			return nil
 		}
 		return fmt.Errorf("cannot write the termination log: %w", err)
-	case <-time.After(terminationLogTime):
-		return fmt.Errorf("cannot write the termination log %s: it takes longer than %v", t.path, terminationLogTime)
+	case <-time.After(patience):
+		return fmt.Errorf("cannot write the termination log %s: it takes longer than %v", t.path, patience)
 	}
 }

@@ -4,17 +4,29 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 )
 
 // maxConns is far above what probers need, and bounds the memory of the endpoint to a few MB.
 const maxConns = 256
 
-// connCap keeps the number of open connections at maxConns or below, so that idle and slow clients cost a bounded
+// connLimit is maxConns, or less where that many connections could take every descriptor the process may have: others need
+// some, to look at /proc and to write files.
+func connLimit() int {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return maxConns
+	}
+	return int(max(1, min(maxConns, files.Cur/2)))
+}
+
+// connCap keeps the number of open connections at max or below, so that idle and slow clients cost a bounded
 // amount of memory and descriptors, and cannot keep an honest probe out: a new connection over the cap takes the place
 // of the one that has waited longest for a request, or, where every one is in the middle of a request, of the one that
 // has been in it longest. (An honest request takes a millisecond. net/http counts a connection as in a request for the
 // 500 ms it lingers after it has refused a header that is too long, so a flood of those are all in requests.)
 type connCap struct {
+	max  int
 	mu   sync.Mutex
 	turn uint64
 	open map[net.Conn]standing
@@ -53,7 +65,7 @@ func (c *connCap) note(conn net.Conn, state http.ConnState) (victim net.Conn) {
 	default:
 		delete(c.open, conn)
 	}
-	if len(c.open) <= maxConns {
+	if len(c.open) <= c.max {
 		return nil
 	}
 	for other, s := range c.open {

@@ -17,7 +17,7 @@ func newTestConns(n int) []net.Conn {
 }
 
 func TestConnCapEvictsTheLongestWaiting(t *testing.T) {
-	c := connCap{open: make(map[net.Conn]standing)}
+	c := connCap{max: maxConns, open: make(map[net.Conn]standing)}
 	conns := newTestConns(maxConns + 4)
 	for _, conn := range conns[:maxConns] {
 		require.Nil(t, c.note(conn, http.StateNew))
@@ -41,7 +41,7 @@ func TestConnCapEvictsTheLongestWaiting(t *testing.T) {
 }
 
 func TestConnCapAllActive(t *testing.T) {
-	c := connCap{open: make(map[net.Conn]standing)}
+	c := connCap{max: maxConns, open: make(map[net.Conn]standing)}
 	conns := newTestConns(maxConns + 1)
 	for _, conn := range conns[:maxConns] {
 		c.note(conn, http.StateNew)

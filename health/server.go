@@ -64,7 +64,7 @@ func Listen(addr string, gate *Gate, alive func(context.Context) bool) (*Server,
 }
 
 func serve(l net.Listener, gate *Gate, alive func(context.Context) bool) *Server {
-	s := &Server{listener: l, addr: l.Addr().String(), conns: connCap{open: make(map[net.Conn]standing)}}
+	s := &Server{listener: l, addr: l.Addr().String(), conns: connCap{max: connLimit(), open: make(map[net.Conn]standing)}}
 	if l.Addr().Network() == "unix" {
 		s.addr = "unix:" + s.addr
 	}

@@ -36,6 +36,9 @@ func classify(sig Signal) (class Class, why string) {
 		return Swallow, "the Go runtime sends it to itself all the time (golang/go#37942)"
 	case "SIGPIPE":
 		return Swallow, "it is about drainit's own output"
+	case "SIGXCPU", "SIGXFSZ":
+		// The kernel sends them for the limits of the process that gets them (setrlimit(2)), here drainit's.
+		return Swallow, "it is about drainit's own use of CPU or files"
 	case "SIGPROF":
 		// runtime.sighandler returns on it before it looks at subscriptions.
 		return Swallow, "the Go runtime keeps it for its profiler, so it cannot be received"

@@ -23,6 +23,8 @@ func TestClassify(t *testing.T) {
 		unix.SIGURG:  signals.Swallow,
 		unix.SIGPIPE: signals.Swallow,
 		unix.SIGPROF: signals.Swallow,
+		unix.SIGXCPU: signals.Swallow,
+		unix.SIGXFSZ: signals.Swallow,
 		unix.SIGILL:  signals.Fault,
 		unix.SIGTRAP: signals.Fault,
 		unix.SIGABRT: signals.Fault,

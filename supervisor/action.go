@@ -60,6 +60,8 @@ type Summary struct {
 	Forced bool
 	// Phases are the phases of the stop in order, with how long each took.
 	Phases []PhaseTime
+	// Deadline is the end of the grace period: by then drainit has to be gone. Zero where no stop was asked for.
+	Deadline time.Time
 	// Orphans is the number of processes reaped besides the main process.
 	Orphans int
 }

@@ -57,6 +57,8 @@ type Machine struct {
 	ready   bool   // readiness has been opened and not failed yet
 
 	asked      signals.Signal // what asked for the stop; 0 while nobody has
+	asks       int            // how often it was asked for
+	acted      int            // the steps taken that did something to the processes
 	origin     time.Time      // when it did
 	next       int            // the next step of the plan
 	taken      time.Time      // when the step before it was taken
@@ -232,6 +234,7 @@ func (t *turn) onSignal(e Signalled) {
 // onStopSignal acts on a stop signal; rewritten is what --rewrite makes of it.
 func (t *turn) onStopSignal(s, rewritten signals.Signal) {
 	name := signals.Name(s)
+	t.asks++
 	if t.asked != 0 {
 		t.hurry(name)
 		return
@@ -258,17 +261,23 @@ func (t *turn) onStopSignal(s, rewritten signals.Signal) {
 }
 
 // hurry takes the next step that does something to the processes ahead of its time, because the stop signal named
-// came again.
+// came again. The second ends the drain, the third is for the rung after the stop signal, and so on; one whose step has
+// been taken already does nothing. (A stop signal often comes twice: from a supervisor and the platform, from nested
+// inits. The repeat must not kill an app that is finishing what it has to.)
 func (t *turn) hurry(name string) {
 	switch t.phase {
 	case Draining, Stopping:
+		if t.acted >= t.asks-1 {
+			t.debug("%s again: the stop is that far already", name)
+			return
+		}
 		t.log(logs.Info, "%s again: on to the next step", name)
 		for acted := false; !acted; {
 			t.taken = t.now
 			acted = t.take(t.plan.Steps[t.next])
 		}
 	case Sweeping:
-		if t.sweep == sigTERM {
+		if t.sweep == sigTERM && t.asks > 2 {
 			t.sweepDue = t.now
 			t.sweepOn()
 		}
@@ -314,6 +323,7 @@ func (t *turn) take(s Step) bool {
 		t.failReadiness()
 		return false
 	case DoSendStop:
+		t.acted++
 		t.enter(Stopping)
 		t.waiting, t.poll = true, t.now.Add(handlerPoll)
 		t.do(CheckHandler{t.stopSignal})
@@ -321,6 +331,7 @@ func (t *turn) take(s Step) bool {
 		if s.OnlyIfNew && t.sent == s.Signal {
 			return false
 		}
+		t.acted++
 		t.waiting, t.remind = false, time.Time{}
 		t.log(logs.Warn, "%s is still there: sending %s", t.plan.name(), signals.Name(s.Signal))
 		t.do(Send{s.Signal})
@@ -330,7 +341,7 @@ func (t *turn) take(s Step) bool {
 		t.log(logs.Warn, "%s is still there: killing it and everything that came from it", t.plan.name())
 		t.do(KillTree{})
 	case DoGiveUp:
-		t.log(logs.Warn, "pid %d cannot even be killed (uninterruptible sleep?): giving up", t.pid)
+		t.log(logs.Warn, "pid %d is still there after SIGKILL: giving up", t.pid)
 		t.finish(codeNeverExited, t.plan.name()+" did not end")
 	}
 	return true
@@ -420,7 +431,7 @@ func (t *turn) onReaped(e Reaped) {
 // sweepOn takes the sweep to its next stage when sweepDue has come.
 func (t *turn) sweepOn() {
 	if t.sweep == sigKILL {
-		t.log(logs.Warn, "leftover processes cannot even be killed: leaving them behind")
+		t.log(logs.Warn, "leftover processes are still there after SIGKILL: leaving them behind")
 		t.finishMain()
 		return
 	}
@@ -450,7 +461,11 @@ func (t *turn) finishMain() {
 
 func (t *turn) finish(code int, cause string) {
 	t.failReadiness()
-	t.do(Exit{Summary{Code: code, Asked: t.asked, Cause: cause, Forced: t.forced, Phases: t.trail.times(t.now), Orphans: t.orphans}})
+	summary := Summary{Code: code, Asked: t.asked, Cause: cause, Forced: t.forced, Phases: t.trail.times(t.now), Orphans: t.orphans}
+	if t.asked != 0 {
+		summary.Deadline = t.origin.Add(t.plan.GracePeriod)
+	}
+	t.do(Exit{summary})
 	t.phase = Done
 }
 

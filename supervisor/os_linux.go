@@ -2,11 +2,13 @@ package supervisor
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,7 +68,7 @@ type host struct {
 // instead of new ones: with the pids limit reached (docker run --pids-limit, a fork bomb) clone(2) fails with EAGAIN, and
 // then the runtime ends the program, as PID 1 with everything in the container.
 func reserveThreads() {
-	const spare = 8 // 50 probes at once take 3 (measured)
+	const spare = 4 // 50 probes at once take 3 (measured)
 	var locked, released sync.WaitGroup
 	release := make(chan struct{})
 	locked.Add(spare)
@@ -119,7 +121,7 @@ func (h *host) start() (pid int, code int, err error) {
 		Files: []uintptr{0, 1, 2},
 		// A group of its own, so that a command that signals its group (kill 0) does not stop drainit, and so that
 		// --process-group and the last kill have something to aim at.
-		Sys: &syscall.SysProcAttr{Setpgid: true, Foreground: h.terminal.handOver, Ctty: 0},
+		Sys: &syscall.SysProcAttr{Setpgid: true, Foreground: h.terminal.handOver, Ctty: h.terminal.fd},
 	})
 	if err != nil {
 		err = explainExec(path, err)
@@ -138,9 +140,7 @@ func (h *host) letGo() {
 		_ = unix.Close(fd)
 	}
 	if null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
-		if !h.terminal.present {
-			_ = unix.Dup3(null, 0, unix.O_CLOEXEC)
-		}
+		_ = unix.Dup3(null, 0, unix.O_CLOEXEC)
 		_ = unix.Dup3(null, 1, unix.O_CLOEXEC)
 		_ = unix.Close(null)
 	}
@@ -181,7 +181,8 @@ func (h *host) reap(into []Exited) (n int, more, left bool) {
 		case err != nil: // ECHILD
 			return n, false, false
 		case pid == 0:
-			return n, false, true
+			// Children of the program that became drainit by exec (foo & exec drainit ...) are not ours to end.
+			return n, false, h.adopts
 		case status.Stopped():
 			if pid == h.pid && !h.ended {
 				h.terminal.suspended(status.StopSignal())
@@ -222,7 +223,7 @@ func (h *host) killTree() error {
 	}
 	err := h.kill(-h.pid, unix.SIGKILL)
 	if h.adopts {
-		err = errors.Join(err, h.signalLeftovers(unix.SIGKILL))
+		err = cmp.Or(err, h.signalLeftovers(unix.SIGKILL))
 	}
 	return err
 }
@@ -268,7 +269,7 @@ func (h *host) signalLeftovers(s signals.Signal) error {
 		}
 		h.signalled[pid] = s
 		if err := unix.Kill(pid, s); err != nil && err != unix.ESRCH {
-			failed = errors.Join(failed, fmt.Errorf("pid %d: %w", pid, err))
+			failed = fmt.Errorf("pid %d: %w", pid, err) // one line says enough
 		}
 	}
 	return failed
@@ -405,8 +406,7 @@ func (h *host) handlerState(s signals.Signal) HandlerState {
 			h.log.Log(logs.Line{Level: logs.Warn, Message: fmt.Sprintf("cannot see how the command takes signals, so it gets its stop signal at once: %v", err)})
 		}
 		if s == 0 {
-			// Not what it is now, but what it was started as.
-			s = h.config.StopTable.StopSignal(filepath.Base(h.config.Command[0]))
+			s = h.config.StopTable.StopSignal(h.startedAs())
 		}
 		return HandlerState{Signal: s, Handled: true}
 	}
@@ -421,22 +421,16 @@ func (h *host) handlerState(s signals.Signal) HandlerState {
 }
 
 func (h *host) stopsMain(s signals.Signal) bool {
-	if h.config.StopSignal != 0 || h.ended || h.pid == 0 || !h.mayStop(s) {
+	// Most signals stop nothing, and a look at /proc for each would be too dear.
+	if h.config.StopSignal != 0 || h.ended || !slices.Contains(h.config.StopTable.Signals(), s) {
 		return false
 	}
-	status, err := readStatus(h.procPID)
-	if err != nil {
-		return false
+	program := h.startedAs()
+	if status, err := readStatus(h.procPID); err == nil {
+		program = status.name
 	}
-	return h.config.StopTable.StopSignal(status.name) == s
+	return h.config.StopTable.StopSignal(program) == s
 }
 
-// mayStop says whether some program of the table is stopped by s, so that a look at /proc is worth it.
-func (h *host) mayStop(s signals.Signal) bool {
-	for _, e := range h.config.StopTable {
-		if e.Signal == s {
-			return true
-		}
-	}
-	return false
-}
+// startedAs is the name of the command: all that is known of it before it runs and without /proc.
+func (h *host) startedAs() string { return filepath.Base(h.config.Command[0]) }

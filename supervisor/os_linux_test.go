@@ -132,7 +132,7 @@ func childCodes([]string) {
 		}
 	}
 	for _, script := range scripts {
-		h := &host{config: Config{Command: []string{"/bin/sh", "-c", script}}}
+		h := &host{adopts: true, config: Config{Command: []string{"/bin/sh", "-c", script}}}
 		var err error
 		h.pid, err = syscall.ForkExec("/bin/sh", h.config.Command, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
 		fatal(err)
@@ -295,7 +295,8 @@ func TestHandlerStateWithoutProc(t *testing.T) {
 		assert.Equal(t, HandlerState{Signal: unix.SIGQUIT, Handled: true}, h.handlerState(0))
 	}
 	assert.Equal(t, HandlerState{Signal: unix.SIGUSR1, Handled: true}, h.handlerState(unix.SIGUSR1))
-	assert.False(t, h.stopsMain(unix.SIGQUIT))
+	assert.True(t, h.stopsMain(unix.SIGQUIT), "by the name of the command")
+	assert.False(t, h.stopsMain(unix.SIGWINCH))
 	assert.Len(t, logged(), 1, "said once")
 }
 

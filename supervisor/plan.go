@@ -91,7 +91,8 @@ type Plan struct {
 	SweepTimeout time.Duration
 	// KillAt and GiveUpAt end the grace period: everything is killed, drainit exits whatever is left.
 	KillAt, GiveUpAt time.Duration
-	// Expected is the stop signal to expect for Command, where it is chosen automatically.
+	// Expected is the stop signal of Command as it is named, where it is chosen automatically; 0 where only TERM is known
+	// for it, or it is a script that may become another program.
 	Expected signals.Signal
 	Command  []string
 	Problems []Problem
@@ -125,12 +126,13 @@ func reserve(full, grace time.Duration) time.Duration {
 func NewPlan(c Config) *Plan {
 	p := &Plan{GracePeriod: c.GracePeriod, SweepTimeout: c.SweepTimeout, Command: c.Command}
 	if len(c.Command) > 0 {
-		p.Expected = c.StopTable.StopSignal(filepath.Base(c.Command[0]))
+		p.Expected, _ = c.StopTable.For(filepath.Base(c.Command[0]))
 	}
 
-	killAt := c.GracePeriod - reserve(killReserve, c.GracePeriod)
+	afterKill := reserve(killReserve, c.GracePeriod)
+	killAt := c.GracePeriod - afterKill
 	latestStop := c.GracePeriod - reserve(termReserve, c.GracePeriod)
-	giveUpAt := c.GracePeriod - reserve(killReserve, c.GracePeriod)/10
+	giveUpAt := c.GracePeriod - afterKill/2 // the rest is for saying so
 	p.KillAt, p.GiveUpAt = killAt, giveUpAt
 
 	stopAt := c.UnreadyDelay + c.DrainDelay
@@ -155,13 +157,13 @@ func NewPlan(c Config) *Plan {
 	if derived {
 		// Halfway where the drain ends so late that the stop signal would have no time of its own.
 		termAt := max(latestStop, (stopAt+killAt)/2)
-		if ladder[0].Signal != sigTERM {
+		if ladder[0].Signal != sigTERM && ladder[0].Signal != sigKILL {
 			add(Step{Phase: Stopping, Do: DoSendSignal, Signal: sigTERM, OnlyIfNew: true, After: onlyAt, At: termAt})
 		}
 	}
 	planned := stopAt
 	for i := 1; i < len(ladder); i++ {
-		planned += ladder[i-1].Wait
+		planned = min(planned+ladder[i-1].Wait, maxDuration) // no sum of many may overflow
 		step := Step{Phase: Stopping, Do: DoSendSignal, Signal: ladder[i].Signal, After: ladder[i-1].Wait, At: killAt}
 		if step.Signal == sigKILL {
 			step = Step{Phase: Killing, Do: DoKillTree, After: step.After, At: killAt}

@@ -24,7 +24,11 @@ func (p *Plan) describe(s Step) string {
 	case DoFailReadiness:
 		return "/readyz answers 503; the app serves as before"
 	case DoSendStop:
-		return p.stopSignalText(s) + " to " + p.name() + ", once it has a handler for it"
+		text := p.stopSignalText(s) + " to " + p.name()
+		if s.Signal == sigKILL {
+			return text
+		}
+		return text + ", once it has a handler for it"
 	case DoSendSignal:
 		text := signals.Name(s.Signal) + " to " + p.name()
 		if s.OnlyIfNew {
@@ -44,7 +48,7 @@ func (p *Plan) stopSignalText(s Step) string {
 		return signals.Name(s.Signal)
 	}
 	if p.Expected == 0 {
-		return "its own stop signal"
+		return "SIGTERM (auto: the signal of what it is by then)"
 	}
 	return signals.Name(p.Expected) + " (auto)"
 }

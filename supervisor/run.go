@@ -98,7 +98,7 @@ func (l *loop) supervise() Summary {
 	for pending := true; pending && l.summary == nil; {
 		select {
 		case s := <-l.source.Signals():
-			l.step(Signalled{Signal: s})
+			l.step(Signalled{Signal: s, StopsMain: l.sys.stopsMain(s)})
 		default:
 			pending = false
 		}

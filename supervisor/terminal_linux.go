@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the controlling terminal, where stdin is one.
+// terminal is the controlling terminal, where there is one.
 //
 // The command has a process group of its own, so it has to be made the foreground group: otherwise reading from the
 // terminal would stop it (SIGTTIN), and Ctrl-C would reach drainit instead. A shell that started drainit sees only drainit,
 // so when Ctrl-Z stops the command, drainit has to stop too, and to hand the terminal over again when the shell says fg.
 type terminal struct {
-	// present: stdin is the controlling terminal.
-	present bool
+	// fd is /dev/tty, and not stdin, which may be elsewhere while the command asks for a password; -1 is no terminal.
+	fd int
 	// handOver: the command starts in the foreground.
 	handOver bool
 	group    int // the command's process group
@@ -22,23 +22,29 @@ type terminal struct {
 
 func findTerminal() terminal {
 	t := terminal{own: unix.Getpgrp()}
-	foreground, err := unix.IoctlGetInt(0, unix.TIOCGPGRP) // ENOTTY unless it is *our* controlling terminal
-	if err != nil {
+	var err error
+	if t.fd, err = unix.Open("/dev/tty", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		t.fd = -1
 		return t
 	}
-	t.present = true
-	// With stdout elsewhere drainit may be part of a pipeline (drainit cmd | less) whose other members read the terminal
-	// as part of our group. Then the command gets it when it asks for it, by reading.
-	_, err = unix.IoctlGetTermios(1, unix.TCGETS)
-	t.handOver = foreground == t.own && err == nil
+	// With stdin or stdout elsewhere drainit may be part of a pipeline (drainit cmd | less) whose other members read the
+	// terminal as part of our group. Then the command gets it when it asks for it, by reading.
+	t.handOver = t.foreground() == t.own && isTerminal(0) && isTerminal(1)
 	return t
 }
+
+func isTerminal(fd int) bool {
+	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	return err == nil
+}
+
+func (t *terminal) present() bool { return t.fd >= 0 }
 
 // ignoreBackgroundStops lets drainit use the terminal although its group is in the background. A blocked SIGTTOU is let
 // through by the kernel. Blocked on this thread only and after the command was started, so that nobody inherits it;
 // signal.Ignore would be for the whole process.
 func (t *terminal) ignoreBackgroundStops() {
-	if !t.present {
+	if !t.present() {
 		return
 	}
 	var set unix.Sigset_t
@@ -47,25 +53,25 @@ func (t *terminal) ignoreBackgroundStops() {
 }
 
 func (t *terminal) foreground() int {
-	group, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
+	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
 	if err != nil {
 		return 0
 	}
 	return group
 }
 
-func (t *terminal) give(group int) { _ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, group) }
+func (t *terminal) give(group int) { _ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group) }
 
 // reclaim takes the terminal back at the end, for a script that goes on after us.
 func (t *terminal) reclaim() {
-	if t.present && t.group != 0 && t.foreground() == t.group {
+	if t.present() && t.group != 0 && t.foreground() == t.group {
 		t.give(t.own)
 	}
 }
 
 // suspended acts on the command having been stopped by s.
 func (t *terminal) suspended(s unix.Signal) {
-	if !t.present || s == unix.SIGSTOP {
+	if !t.present() || s == unix.SIGSTOP {
 		return // somebody has stopped it on purpose, and will continue it
 	}
 	switch {
