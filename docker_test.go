@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -431,6 +433,37 @@ func TestDockerStop(t *testing.T) {
 	require.Equal(t, "0", c.exit())
 	c.inOrder(`SIGQUIT asks for a stop`, `SIGTERM to app`, `^app: got SIGTERM$`, `^app: finished$`, `exit code 0$`)
 	require.Zero(t, c.count("got SIGQUIT"))
+}
+
+// TestDockerLastBytes: the end of an answer that only the kernel still has when the app exits is not lost with the
+// container's network.
+func TestDockerLastBytes(t *testing.T) {
+	t.Parallel()
+	c := dockerRun(t, appImage(t), nil, "--drain-delay", "0", "/app")
+	c.line(t, `^app: pid`)
+	c.waitReady(200)
+	// A client with so small a buffer that most of the answer has to wait on the other side.
+	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		return errors.Join(raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) }), err)
+	}}
+	var conn net.Conn
+	eventually(t, func() (ok bool) { var err error; conn, err = dialer.Dial("tcp", c.at("8080")); return err == nil }, "the app accepts")
+	defer conn.Close()
+	_, err := io.WriteString(conn, "GET /page HTTP/1.1\r\nHost: app\r\n\r\n")
+	require.NoError(t, err)
+	reader := bufio.NewReaderSize(conn, 16)
+	_, err = reader.Peek(1) // the app has answered
+	require.NoError(t, err)
+	stopped := c.stop()
+	c.line(t, `bytes are still on their way to clients`)
+	response, err := http.ReadResponse(reader, nil)
+	require.NoError(t, err)
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.Len(t, body, 30000)
+	stopped()
+	require.Equal(t, "0", c.exit())
+	c.line(t, `lingering \d+\.\d+s; exit code 0$`)
 }
 
 func TestDockerKill(t *testing.T) {

@@ -44,6 +44,12 @@ func Run(c Config, p *Plan, source *signals.Source, readiness Readiness, heartbe
 		l.say(logs.Warn, Starting, problem.Message)
 	}
 	summary := l.run()
+	if h.isInit && summary.Asked != 0 && !summary.Forced {
+		killAt := summary.Deadline.Add(p.KillAt - p.GracePeriod)
+		if took := l.linger(killAt); took > 0 {
+			summary.Phases = append(summary.Phases, PhaseTime{Lingering, took})
+		}
+	}
 	h.terminal.reclaim()
 	return summary, nil
 }

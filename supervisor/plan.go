@@ -18,7 +18,9 @@ const (
 	Stopping Phase = "stopping" // the stop signal is due or sent
 	Killing  Phase = "killing"  // everything was killed
 	Sweeping Phase = "sweeping" // the main process is gone, leftovers are ended
-	Done     Phase = "done"     // nothing is ever emitted again
+	// Lingering: every process is gone, the network still takes the last answers.
+	Lingering Phase = "lingering"
+	Done      Phase = "done" // nothing is ever emitted again
 )
 
 // Config is what a user asked for, checked flag by flag.

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -56,6 +57,7 @@ func serve(received <-chan os.Signal) {
 		time.Sleep(4 * time.Second)
 		fmt.Fprintln(w, "finished")
 	})
+	http.HandleFunc("/page", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("x", 30000)) })
 	server := &http.Server{Addr: ":8080"}
 	go func() {
 		if err := server.ListenAndServe(); err != http.ErrServerClosed {
