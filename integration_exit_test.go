@@ -159,9 +159,9 @@ func TestUsage(t *testing.T) {
 	}{
 		{"unknown flag", "", []string{"--drain-dely", "5s"}, "did you mean --drain-delay?"},
 		{"bad value", "", []string{"--drain-delay", "soon"}, "not a duration"},
-		{"unknown variable", "DRAINIT_DRAIN_DELY=1", nil, "unknown variable DRAINIT_DRAIN_DELY (did you mean DRAINIT_DRAIN_DELAY?)"},
+		{"unknown variable", "DRAINIT_DRAIN_DELY=1", nil, `unknown variable "DRAINIT_DRAIN_DELY" (did you mean DRAINIT_DRAIN_DELAY?)`},
 		{"bad variable", "DRAINIT_DRAIN_DELAY=soon", nil, `invalid value "soon" for DRAINIT_DRAIN_DELAY: not a duration`},
-		{"port in use", "", []string{"--health-listen", listener.Addr().String()}, "cannot listen on " + listener.Addr().String() + ": address already in use (choose another address); --health-listen sets another address, or off"},
+		{"port in use", "", []string{"--health-listen", listener.Addr().String()}, "cannot listen on " + listener.Addr().String() + ": address already in use (choose another address), see --health-listen"},
 		{"socket in use", "", []string{"--health-listen", "unix:" + socket}, "cannot listen on unix:" + socket},
 		{"address of another host", "", []string{"--health-listen", "192.0.2.1:80"}, "cannot listen on 192.0.2.1:80: cannot assign requested address"},
 		{"no directory for the termination log", "", []string{"--termination-log", dir + "/none/log"}, `"` + dir + `/none" is not a directory`},

@@ -76,7 +76,7 @@ func supervise(source *signals.Source, o options) int {
 	if o.healthListen != listenOff {
 		server, err := health.Listen(o.healthListen, gate, heartbeat.Alive)
 		if err != nil {
-			return refuse(log, fmt.Errorf("%w; --health-listen sets another address, or %s", err, listenOff))
+			return refuse(log, fmt.Errorf("%w, see --health-listen", err))
 		}
 		defer server.Close() // the last thing before the exit: a refused probe looks like a crash
 	}

@@ -75,8 +75,14 @@ func flags(r *raw) *pflag.FlagSet {
 	flag := func(name, short string, p *bool, usage string) {
 		v := &value{text: strconv.FormatBool(*p), isBool: true}
 		v.set = func(s string) (err error) {
+			switch strings.ToLower(s) {
+			case "on", "yes":
+				s = "true"
+			case "off", "no":
+				s = "false"
+			}
 			if *p, err = strconv.ParseBool(s); err != nil {
-				err = errors.New("accepted: true, false")
+				err = errors.New("accepted: true, false, on, off, yes, no, 1, 0")
 			}
 			return err
 		}
@@ -124,7 +130,10 @@ func flags(r *raw) *pflag.FlagSet {
 		if s == listenOff {
 			return nil
 		}
-		return health.CheckAddr(s)
+		if err := health.CheckAddr(s); err != nil {
+			return fmt.Errorf("%w, or %s", err, listenOff)
+		}
+		return nil
 	}}, "`ADDR` of the readiness endpoint: host:port, :port, unix:/path, or off")
 	flag("process-group", "g", &r.processGroup, "send signals to the command's process group")
 	flag("single-child", "c", &r.singleChild, "send signals to the command's first process only; the opposite of -g")

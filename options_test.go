@@ -50,13 +50,13 @@ func TestBadValues(t *testing.T) {
 		{"stop-schedule", "TERM/forever", `"forever" has no place in a stop that must end inside the grace period`},
 		{"stop-schedule", "KILL/5/TERM", `"KILL/5/TERM" goes on after KILL`},
 		{"health-listen", "8081", `invalid address "8081": `},
-		{"health-listen", "http://localhost:80", `invalid address "http://localhost:80": a path, or a scheme that is not unix; accepted are host:port, :port, [ipv6]:port and unix:/path`},
-		{"health-listen", ":99999", `invalid address ":99999": port "99999" is not a number from 0 to 65535; accepted are host:port, :port, [ipv6]:port and unix:/path`},
-		{"health-listen", "unix:", `invalid address "unix:": unix: without a file name; accepted are host:port, :port, [ipv6]:port and unix:/path`},
-		{"process-group", "maybe", "accepted: true, false"},
-		{"single-child", "maybe", "accepted: true, false"},
-		{"warn-on-reap", "2", "accepted: true, false"},
-		{"verbose", "", "accepted: true, false"},
+		{"health-listen", "http://localhost:80", `invalid address "http://localhost:80": a path, or a scheme that is not unix; accepted are host:port, :port, [ipv6]:port and unix:/path, or off`},
+		{"health-listen", ":99999", `invalid address ":99999": port "99999" is not a number from 0 to 65535; accepted are host:port, :port, [ipv6]:port and unix:/path, or off`},
+		{"health-listen", "unix:", `invalid address "unix:": unix: without a file name; accepted are host:port, :port, [ipv6]:port and unix:/path, or off`},
+		{"process-group", "maybe", "accepted: true, false, on, off, yes, no, 1, 0"},
+		{"single-child", "maybe", "accepted: true, false, on, off, yes, no, 1, 0"},
+		{"warn-on-reap", "2", "accepted: true, false, on, off, yes, no, 1, 0"},
+		{"verbose", "", "accepted: true, false, on, off, yes, no, 1, 0"},
 		{"rewrite", "TERM", `cannot read rewrite "TERM": want S:R, two signals with a colon between them, or S:0 to drop S`},
 		{"rewrite", "KILL:TERM", `cannot rewrite SIGKILL in "KILL:TERM", as drainit does not pass it on: the kernel lets no process catch it`},
 		{"rewrite", "TERM:derp", `cannot read rewrite "TERM:derp": unknown signal "derp"`},
@@ -98,17 +98,17 @@ func TestBadCommandLines(t *testing.T) {
 		{[]string{"-x", "true"}, nil, "unknown shorthand flag: 'x' in -x (drainit --help lists the flags)"},
 		{[]string{"--drain-delay"}, nil, "flag needs an argument: --drain-delay"},
 		{[]string{"-g", "-c", "true"}, nil, "--process-group true and --single-child true contradict each other: each is the opposite of the other"},
-		{[]string{"--grace-period", "0", "true"}, nil, `invalid argument "0s" for "--grace-period" flag: a stop needs time; accepted: more than 0`},
+		{[]string{"--grace-period", "0", "true"}, nil, `invalid argument "0" for "--grace-period" flag: a stop needs time; accepted: more than 0`},
 		{[]string{"--stop-signal", "INT", "--stop-schedule", "QUIT/5/KILL", "true"}, nil, "--stop-signal SIGINT and --stop-schedule QUIT/5s/KILL contradict each other: the schedule begins with another signal; give one of them, or begin the schedule with auto"},
 		{[]string{"--rewrite", "TERM:STOP", "true"}, nil, "--rewrite SIGTERM:STOP makes SIGSTOP the stop signal, which stops nothing for good"},
 		{[]string{"--probe", "--", "true"}, nil, `--probe takes no command, but got ["true"]`},
 		{[]string{"--probe", ":80", "true"}, nil, `--probe takes no command, but got ["true"]`},
 		{[]string{"--health-listen", "off", "--probe"}, nil, "--probe has no endpoint to ask: --health-listen is off"},
-		{[]string{"true"}, []string{"DRAINIT_DRAIN_DELY=5s"}, "unknown variable DRAINIT_DRAIN_DELY (did you mean DRAINIT_DRAIN_DELAY?)"},
-		{[]string{"true"}, []string{"DRAINIT_ZZZZZZZZ=1"}, "unknown variable DRAINIT_ZZZZZZZZ (drainit --help lists the flags, each of which has a variable)"},
-		{[]string{"true"}, []string{"DRAINIT_=1"}, "unknown variable DRAINIT_ (drainit --help lists the flags, each of which has a variable)"},
+		{[]string{"true"}, []string{"DRAINIT_DRAIN_DELY=5s"}, `unknown variable "DRAINIT_DRAIN_DELY" (did you mean DRAINIT_DRAIN_DELAY?)`},
+		{[]string{"true"}, []string{"DRAINIT_ZZZZZZZZ=1"}, `unknown variable "DRAINIT_ZZZZZZZZ" (drainit --help lists the flags, each of which has a variable)`},
+		{[]string{"true"}, []string{"DRAINIT_=1"}, `unknown variable "DRAINIT_" (drainit --help lists the flags, each of which has a variable)`},
 		{[]string{"true"}, []string{"DRAINIT_PROCESS_GROUP=true", "DRAINIT_SINGLE_CHILD=true"}, "--process-group true and --single-child true contradict each other: each is the opposite of the other"},
-		{[]string{"true"}, []string{"DRAINIT_GRACE_PERIOD=0"}, `invalid argument "0s" for "--grace-period" flag: a stop needs time; accepted: more than 0`},
+		{[]string{"true"}, []string{"DRAINIT_GRACE_PERIOD=0"}, `invalid value "0" for DRAINIT_GRACE_PERIOD: a stop needs time; accepted: more than 0`},
 	} {
 		_, err := parseOptions(test.args, test.env)
 		require.EqualError(t, err, test.message, "%q %q", test.args, test.env)
@@ -146,6 +146,9 @@ func TestPrecedence(t *testing.T) {
 	require.Equal(t, ":1", o.healthListen)
 	require.Equal(t, map[int]bool{1: true}, o.config.RemapExit)
 	require.Equal(t, supervisor.SubreaperOn, o.config.Subreaper)
+	o, err = parseOptions([]string{"--subreaper", "off", "app"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, supervisor.SubreaperOff, o.config.Subreaper)
 	require.False(t, o.config.Group)
 }
 
@@ -229,6 +232,9 @@ func TestModesAndCommand(t *testing.T) {
 		{"--probe unix:/run/x", modeProbe, "", "unix:/run/x"},
 		{"--probe --health-listen :2", modeProbe, "", ":2"},
 		{"--probe :1 --health-listen off", modeProbe, "", ":1"},
+		{"-s off app", modeRun, "app", ""},
+		{"--subreaper auto app on", modeRun, "app on", ""},
+		{"--termination-log --plan text x", modeRun, "text x", ""}, // the value of another flag
 	} {
 		o, err := parseOptions(strings.Fields(test.args), nil)
 		require.NoError(t, err, test.args)
@@ -244,6 +250,9 @@ func TestModesAndCommand(t *testing.T) {
 	o, err := parseOptions([]string{"-s", "app"}, nil)
 	require.NoError(t, err)
 	require.Equal(t, supervisor.SubreaperOn, o.config.Subreaper)
+	o, err = parseOptions([]string{"--subreaper", "off", "app"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, supervisor.SubreaperOff, o.config.Subreaper)
 }
 
 // TestGolden compares what the binary prints; go test -run TestGolden -update . writes it anew.

@@ -320,6 +320,9 @@ func (t *turn) take(s Step) bool {
 	t.next++
 	switch s.Do {
 	case DoFailReadiness:
+		if !t.now.Equal(t.origin) {
+			t.log(logs.Info, "readiness fails")
+		}
 		t.failReadiness()
 		return false
 	case DoSendStop:

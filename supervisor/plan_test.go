@@ -52,8 +52,8 @@ func TestParseSchedule(t *testing.T) {
 		"15":                  {{0, 15 * time.Second}, {unix.SIGKILL, 0}},
 		"-15":                 {{unix.SIGTERM, 0}},
 		"-15/2/-9":            {{unix.SIGTERM, 2 * time.Second}, {unix.SIGKILL, 0}},
-		"auto/1/sigint/500ms": {{0, time.Second}, {unix.SIGINT, 500 * time.Millisecond}},
-		"-RTMIN+3/1/2":        {{37, 3 * time.Second}},
+		"auto/1/sigint/500ms": {{0, time.Second}, {unix.SIGINT, 500 * time.Millisecond}, {unix.SIGKILL, 0}},
+		"-RTMIN+3/1/2":        {{37, 3 * time.Second}, {unix.SIGKILL, 0}},
 		"HUP/0/KILL":          {{unix.SIGHUP, 0}, {unix.SIGKILL, 0}},
 	} {
 		got, err := ParseSchedule(text)

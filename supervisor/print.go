@@ -31,7 +31,7 @@ func (p *Plan) describe(s Step) string {
 		return text + ", once it has a handler for it"
 	case DoSendSignal:
 		text := signals.Name(s.Signal) + " to " + p.name()
-		if s.OnlyIfNew {
+		if s.OnlyIfNew && p.Expected == 0 {
 			text += ", unless that was the stop signal"
 		}
 		return text
@@ -48,7 +48,7 @@ func (p *Plan) stopSignalText(s Step) string {
 		return signals.Name(s.Signal)
 	}
 	if p.Expected == 0 {
-		return "SIGTERM (auto: the signal of what it is by then)"
+		return "the stop signal of what it is by then (auto, else SIGTERM)"
 	}
 	return signals.Name(p.Expected) + " (auto)"
 }
@@ -135,7 +135,11 @@ func (s Summary) String() string {
 		fmt.Fprintf(&b, "%s%s %.3fs", separator, p.Phase, p.Took.Seconds())
 	}
 	if s.Orphans > 0 {
-		fmt.Fprintf(&b, "; %d orphans reaped", s.Orphans)
+		plural := "s"
+		if s.Orphans == 1 {
+			plural = ""
+		}
+		fmt.Fprintf(&b, "; %d orphan%s reaped", s.Orphans, plural)
 	}
 	fmt.Fprintf(&b, "; exit code %d", s.Code)
 	return b.String()

@@ -25,7 +25,7 @@ const scheduleForm = "signals and times in turn, as in QUIT/20/TERM/3/KILL (a ti
 
 // ParseSchedule reads the form of start-stop-daemon's --retry: signals and times separated by slashes. A
 // signal is a name with or without SIG and with or without a leading dash, or a number with one (-15); a time is
-// seconds or a duration. A lone time T means auto/T/KILL.
+// seconds or a duration. A lone time T means auto/T/KILL, and a time at the end is followed by KILL.
 func ParseSchedule(s string) (Schedule, error) {
 	bad := func(why string) (Schedule, error) {
 		return nil, fmt.Errorf("%s; accepted: %s", why, scheduleForm)
@@ -59,6 +59,9 @@ func ParseSchedule(s string) (Schedule, error) {
 			return bad(fmt.Sprintf("%q is neither a time nor a signal: %v", item, err))
 		}
 		out = append(out, Rung{Signal: sig})
+	}
+	if last := out[len(out)-1]; last.Wait > 0 && last.Signal != unix.SIGKILL {
+		out = append(out, Rung{Signal: unix.SIGKILL})
 	}
 	for i, r := range out {
 		if r.Signal == unix.SIGSTOP {
