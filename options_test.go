@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -194,7 +195,7 @@ func TestKubernetesServiceLinks(t *testing.T) {
 	}
 	for _, name := range []string{"DRAINIT_SERVICE=x", "DRAINIT_PORTS=1", "DRAINIT_PORT_X_TCP=1", "DRAINIT_SERVICE_HOSTS=1"} {
 		_, err := parseOptions([]string{"app"}, []string{name})
-		require.ErrorContains(t, err, "unknown variable "+strings.Split(name, "=")[0])
+		require.ErrorContains(t, err, "unknown variable "+strconv.Quote(strings.Split(name, "=")[0]))
 	}
 }
 
