@@ -18,7 +18,8 @@
 //
 // A stop signal leads from Running to Draining; from there the steps of the Plan lead on when they are due, or sooner
 // when the stop signal comes again. The end of the main process leads to Sweeping from wherever it happens; there
-// leftover processes are ended (TERM, then KILL).
+// leftover processes are ended (TERM, then KILL). After Done, outside the machine because no process is left to decide
+// about, PID 1 lingers until the network has taken the last answers (linger_linux.go).
 //
 // # Invariants
 //
@@ -29,7 +30,8 @@
 //  3. Nothing is sent to the main process after it was reaped: its pid may belong to somebody else.
 //  4. When timers fire on time, Exit comes at most Plan.GiveUpAt, and so less than the grace period, after the stop
 //     request. Where the process was frozen (a deadline noticed more than a second late) the time lost is added.
-//  5. One more stop signal never makes the end come later.
+//  5. One more stop signal never makes the end come later. The n-th takes a step only where fewer than n-1 steps that do
+//     something to the processes have been taken: a repeat for a step that is over does nothing.
 //  6. SIGKILL comes no sooner than the step of the plan that says so, except to leftovers and where the stop signal
 //     came again.
 //  7. SIGCHLD, SIGURG and SIGPIPE are not passed on: signals.Source does not deliver them as signals.

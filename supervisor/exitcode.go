@@ -10,12 +10,11 @@ import (
 
 // drainit's own exit codes, as docker, env and nohup use them.
 const (
-	CodeUsage       = 125 // bad flag, variable or combination; the readiness address cannot be bound
-	CodeCannotExec  = 126 // found, but cannot be executed
-	CodeNotFound    = 127 // not found
-	CodeKilled      = 137 // 128 + SIGKILL: had to be killed, or could not even be killed
-	codeSignalBase  = 128
-	codeNeverExited = CodeKilled
+	CodeUsage      = 125 // bad flag, variable or combination; the readiness address cannot be bound
+	CodeCannotExec = 126 // found, but cannot be executed
+	CodeNotFound   = 127 // not found
+	CodeKilled     = 137 // 128 + SIGKILL: had to be killed, or could not even be killed
+	codeSignalBase = 128
 )
 
 // Status is how a process ended.

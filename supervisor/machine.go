@@ -345,7 +345,7 @@ func (t *turn) take(s Step) bool {
 		t.do(KillTree{})
 	case DoGiveUp:
 		t.log(logs.Warn, "pid %d is still there after SIGKILL: giving up", t.pid)
-		t.finish(codeNeverExited, t.plan.name()+" did not end")
+		t.finish(CodeKilled, t.plan.name()+" did not end")
 	}
 	return true
 }

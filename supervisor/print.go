@@ -38,7 +38,7 @@ func (p *Plan) describe(s Step) string {
 	case DoKillTree:
 		return "SIGKILL to everything"
 	case DoGiveUp:
-		return fmt.Sprintf("exit %d, whatever is left", codeNeverExited)
+		return fmt.Sprintf("exit %d, whatever is left", CodeKilled)
 	}
 	panic("unknown step " + s.Do)
 }
