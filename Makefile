@@ -17,7 +17,8 @@ demo: build
 	./dist/demo -drainit ./drainit
 
 test: check deps
-	go test -race -count=1 -timeout 40m ./...
+	go test -race -count=1 -timeout 40m $(TESTFLAGS) ./...
+	go test -count=1 $(TESTFLAGS) ./supervisor # allocations, and longer sequences of events
 
 check:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt would change: $$unformatted"; exit 1; }

@@ -329,15 +329,3 @@ func TestUnknownEventPanics(t *testing.T) {
 	m := NewMachine(c, NewPlan(c))
 	require.PanicsWithValue(t, "unknown event <nil>", func() { m.Next(epoch, nil) })
 }
-
-func TestReapingAllocatesNothingWhileRunning(t *testing.T) {
-	if raceEnabled() {
-		t.Skip("the race detector allocates: run without -race")
-	}
-	c := defaults()
-	m := NewMachine(c, NewPlan(c))
-	m, _ = m.Next(epoch, Started{PID: mainPID})
-	for _, ev := range []Event{Exited{PID: 99, Status: exitedWith(1)}, Reaped{Left: true}, TimerFired{}} {
-		assert.Zero(t, testing.AllocsPerRun(100, func() { m, _ = m.Next(epoch, ev) }), "%T", ev)
-	}
-}
