@@ -81,8 +81,8 @@ func supervise(source *signals.Source, o options) int {
 		defer server.Close() // the last thing before the exit: a refused probe looks like a crash
 	}
 	for _, s := range source.Ignored() {
-		if slices.Contains(o.config.StopOn, s) {
-			log.Log(logs.Line{Level: logs.Warn, Message: signals.Name(s) + " asks for no stop: it was ignored when drainit was started (nohup?), and is left so"})
+		if o.config.Verbose && slices.Contains(o.config.StopOn, s) { // a shell script starts everything with & like that
+			log.Log(logs.Line{Level: logs.Debug, Message: signals.Name(s) + " asks for no stop: it was ignored when drainit was started (nohup?), and is left so"})
 		}
 	}
 	summary, err := supervisor.Run(o.config, supervisor.NewPlan(o.config), source, readiness{gate}, heartbeat, log)

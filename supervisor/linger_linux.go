@@ -13,14 +13,15 @@ import (
 const (
 	// lingerPoll is how often the kernel's table is looked at. Only at the end of a stop, and only while data is left.
 	lingerPoll = 20 * time.Millisecond
-	// lingerStall is how long nothing may move until a client counts as gone.
+	// lingerStall is how long nothing may be taken until a client counts as gone.
 	lingerStall = 2 * time.Second
 )
 
 // linger waits until the network has taken the last answers. A server closes a connection and exits as soon as the
 // kernel has the rest of an answer in its buffer, up to some MB of it. The kernel sends it on alone, but only as long as
 // the network namespace exists, and a container's ends with its PID 1: a client that is a little slow would lose the
-// end of its answer. It stops at the time given, or when nothing has moved for lingerStall.
+// end of its answer. It stops at the time given, or when there has not been less left for lingerStall: with the host's network
+// (docker run --network host) strangers' connections come and go in the same table for ever.
 func (l *loop) linger(until time.Time) (took time.Duration) {
 	begin := time.Now()
 	left, moved := unsentBytes(), begin
@@ -33,7 +34,7 @@ func (l *loop) linger(until time.Time) (took time.Duration) {
 	for now := begin; left > 0 && now.Before(until) && now.Sub(moved) < lingerStall; now = time.Now() {
 		select {
 		case <-tick.C:
-			if n := unsentBytes(); n != left {
+			if n := unsentBytes(); n < left {
 				left, moved = n, time.Now()
 			}
 		case <-l.source.Signals(): // the time is short and has an end
