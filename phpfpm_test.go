@@ -166,5 +166,5 @@ func TestPHPFPMStoppedDuringReload(t *testing.T) {
 	}
 	t.Log(ends)
 	require.NotZero(t, ends["stopped in order"])
-	require.LessOrEqual(t, ends["ended in its exec"], max(2, longest/step/4), "without the wait for its handler it would be every other time")
+	require.LessOrEqual(t, ends["ended in its exec"], max(2, longest/step/3), "without the wait for its handler it would be every other time")
 }

@@ -137,8 +137,9 @@ func stopEarly(t *testing.T, delay time.Duration, command []string) string {
 	case code == 128+15 && p.count("was not started: the stop came first") == 1:
 		return end + "not started"
 	case code == 2 && noEndpoint != nil:
-		// The Go runtime has handlers of its own before main subscribes to the signal; they end PID 1 like this.
-		require.Empty(t, p.text())
+		// The Go runtime has handlers of its own before there is a subscription; they end PID 1 like this. Not at once:
+		// the runtime yields a few times in between, and another thread may start the command meanwhile.
+		require.Zero(t, p.count("^drainit: "), "drainit itself had noticed the signal")
 		return end + "ended by the Go runtime"
 	}
 	t.Fatalf("exit code %d is not accounted for", code)
