@@ -138,6 +138,7 @@ func TestEndpointInEveryPhase(t *testing.T) {
 				{"stopping", func() { p.signal(syscall.SIGTERM) }, "SIGUSR1 to sh", 503, "draining\n"},
 				{"sweeping", func() { p.signal(syscall.SIGTERM) }, "leftover processes get SIGTERM", 503, "draining\n"},
 			}
+			p.waitReady(200) // the command may be up before drainit has noted its start
 			for _, phase := range phases {
 				if phase.do != nil {
 					phase.do()

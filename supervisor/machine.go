@@ -251,6 +251,9 @@ func (t *turn) onStopSignal(s, rewritten signals.Signal) {
 		}
 		t.enter(Draining)
 		timeline := t.plan.Timeline()
+		if timeline[0] == 0 {
+			t.take(t.plan.Steps[t.next]) // readiness fails before a word is said of it
+		}
 		t.log(logs.Info, "%s asks for a stop: readiness fails %s, stop signal %s, at most %v in all",
 			name, after(timeline[0]), after(timeline[1]), t.plan.GracePeriod)
 	case Sweeping:
