@@ -428,7 +428,8 @@ func (h *host) handlerState(s signals.Signal) HandlerState {
 
 func (h *host) stopsMain(s signals.Signal) bool {
 	// Most signals stop nothing, and a look at /proc for each would be too dear.
-	if h.config.StopSignal != 0 || h.ended || !slices.Contains(h.config.StopTable.Signals(), s) {
+	stops := func(e signals.Entry) bool { return e.Signal == s }
+	if h.config.StopSignal != 0 || h.ended || !slices.ContainsFunc(h.config.StopTable, stops) {
 		return false
 	}
 	program := h.startedAs()
